@@ -1,0 +1,129 @@
+/* Words, high-word products and the bits of floats. Everything here is total: no input overflows. */
+#ifndef QFW_BASE_FIXED_H
+#define QFW_BASE_FIXED_H
+
+#include <float.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__FAST_MATH__)
+#error "qfw gives the same bits everywhere; -ffast-math does not"
+#endif
+#if FLT_EVAL_METHOD != 0
+#error "qfw needs float arithmetic in float"
+#endif
+
+/* Firmware projects set their own flags; these say it in the file too. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+#define QFW_CONCAT_(a, b) a##b
+#define QFW_CONCAT(a, b) QFW_CONCAT_(a, b)
+#define QFW_STATIC_ASSERT(cond, name) typedef char QFW_CONCAT(qfw_assert_##name##_, __LINE__)[(cond) ? 1 : -1]
+
+QFW_STATIC_ASSERT((-1 >> 1) == -1, right_shift_is_arithmetic);
+QFW_STATIC_ASSERT(sizeof(float) == 4 && sizeof(double) == 8, ieee_sizes);
+
+/* Sum and product mod 2^32. Through 64 bits, so that no sanitizer takes the wrap for an accident; compilers emit the plain
+ * 32-bit instruction. */
+static inline uint32_t qfw_add32(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a + b);
+}
+
+static inline uint32_t qfw_mul32(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a * b);
+}
+
+static inline uint32_t qfw_sub32(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a + (UINT64_C(1) << 32) - b);
+}
+
+/* The index of the highest set bit; x not 0. */
+static inline int qfw_msb64(uint64_t x)
+{
+    int n = 0;
+    for (int step = 32; step > 0; step >>= 1) {
+        if (x >> step != 0) {
+            x >>= step;
+            n += step;
+        }
+    }
+    return n;
+}
+
+/* |v| as a word; -2^31 gives 2^31. */
+static inline uint32_t qfw_abs32(int32_t v)
+{
+    return (uint32_t)(v < 0 ? -(int64_t)v : (int64_t)v);
+}
+
+/* The high word of a * b. */
+#if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
+/* These cores have no 32 x 32 -> 64 multiply; four 16 x 16 products cost half of the compiler's helper.
+ * mid <= (2^16-1)^2 + 2 (2^16-1) < 2^32. */
+static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
+{
+    const uint32_t al = a & 0xFFFFu, ah = a >> 16, bl = b & 0xFFFFu, bh = b >> 16;
+    const uint32_t mid = ah * bl + ((al * bl) >> 16);
+    const uint32_t low = al * bh + (mid & 0xFFFFu);
+    return ah * bh + (mid >> 16) + (low >> 16);
+}
+#else
+static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
+{
+    return (uint32_t)(((uint64_t)a * b) >> 32);
+}
+#endif
+
+static inline uint32_t qfw_bits_f32(float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    return u;
+}
+
+static inline float qfw_from_bits_f32(uint32_t u)
+{
+    float v;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+
+static inline uint64_t qfw_bits_f64(double v)
+{
+    uint64_t u;
+    memcpy(&u, &v, sizeof u);
+    return u;
+}
+
+static inline double qfw_from_bits_f64(uint64_t u)
+{
+    double v;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+
+/* Bit patterns of positive floats are ordered as the floats are. */
+enum { QFW_F32_MIN_NORMAL = 0x00800000, QFW_F32_MAX = 0x7F7FFFFF, QFW_F32_INF = 0x7F800000 };
+
+static inline bool qfw_is_scale_f32(float s)
+{
+    const uint32_t u = qfw_bits_f32(s);
+    return u >= QFW_F32_MIN_NORMAL && u <= QFW_F32_MAX;
+}
+
+static inline bool qfw_is_scale_f64(double s)
+{
+    const uint64_t u = qfw_bits_f64(s);
+    return u >= UINT64_C(0x0010000000000000) && u < UINT64_C(0x7FF0000000000000);
+}
+
+#endif

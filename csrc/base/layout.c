@@ -1,0 +1,68 @@
+#include "base/layout.h"
+
+static bool product(int64_t a, int64_t b, int64_t *p)
+{
+    if (a != 0 && b > INT64_MAX / a) {
+        return false;
+    }
+    *p = a * b;
+    return true;
+}
+
+static int64_t groups_of(const qfw_layout *layout)
+{
+    return layout->axis / layout->group + (layout->axis % layout->group != 0);
+}
+
+qfw_status qfw_layout_check(const qfw_layout *layout, int64_t *elements, int64_t *scales)
+{
+    if (layout == NULL || elements == NULL || scales == NULL) {
+        return QFW_E_NULL;
+    }
+    if (layout->outer < 0 || layout->axis < 0 || layout->inner < 0) {
+        return QFW_E_SIZE;
+    }
+    if (layout->group <= 0 || (layout->exact != 0 && layout->axis % layout->group != 0)) {
+        return QFW_E_GROUP;
+    }
+    int64_t row = 0;
+    const int64_t groups = groups_of(layout);
+    if (!product(layout->axis, layout->inner, &row) || !product(layout->outer, row, elements) ||
+        !product(layout->shared != 0 ? 1 : layout->outer, groups, scales)) {
+        return QFW_E_SIZE;
+    }
+    /* Sixteen bytes an element must be addressable: no size below overflows. */
+    const uint64_t most = (uint64_t)PTRDIFF_MAX / 16;
+    return (uint64_t)*elements > most || (uint64_t)*scales > most ? QFW_E_SIZE : QFW_OK;
+}
+
+/* Where group g of a row ends, counted from the row's start. */
+static int64_t end_of(const qfw_layout *layout, int64_t g)
+{
+    const int64_t left = layout->axis - g * layout->group;
+    return (g * layout->group + (left < layout->group ? left : layout->group)) * layout->inner;
+}
+
+qfw_run qfw_run_at(const qfw_layout *layout, int64_t element)
+{
+    const int64_t row = layout->axis * layout->inner;
+    const int64_t outer = element / row, in_row = element % row;
+    const int64_t g = in_row / layout->inner / layout->group;
+    const int64_t before = layout->shared != 0 ? 0 : outer * groups_of(layout);
+    const qfw_run run = {element, end_of(layout, g) - in_row, before + g};
+    return run;
+}
+
+int64_t qfw_runs_per_scale(const qfw_layout *layout)
+{
+    return layout->shared != 0 ? layout->outer : 1;
+}
+
+qfw_run qfw_run_of(const qfw_layout *layout, int64_t scale, int64_t number)
+{
+    const int64_t groups = groups_of(layout);
+    const int64_t outer = layout->shared != 0 ? number : scale / groups, g = scale % groups;
+    const int64_t start = g * layout->group * layout->inner;
+    const qfw_run run = {outer * layout->axis * layout->inner + start, end_of(layout, g) - start, scale};
+    return run;
+}

@@ -1,0 +1,26 @@
+#include "base/random.h"
+
+void qfw_make_key(uint32_t seed, uint32_t step, uint32_t tensor, qfw_key *key)
+{
+    const uint32_t a = qfw_mix(qfw_add32(seed, 0x9E3779B9u));
+    const uint32_t b = qfw_mix(a ^ step);
+    const uint32_t c = qfw_mix(qfw_add32(b, qfw_mul32(0x85EBCA6Bu, qfw_add32(tensor, 1))));
+    key->k0 = c;
+    key->k1 = qfw_mix(c ^ b ^ 0xC2B2AE35u);
+}
+
+void qfw_draws(const qfw_key *key, uint32_t first, size_t n, uint32_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = qfw_draw(key, qfw_add32(first, (uint32_t)i));
+    }
+}
+
+void qfw_uniforms(const qfw_key *key, uint64_t first, size_t n, uint32_t *out)
+{
+    qfw_uniform s;
+    qfw_uniform_seek(&s, key, first);
+    for (size_t i = 0; i < n; i++) {
+        out[i] = qfw_uniform_next(&s);
+    }
+}

@@ -1,0 +1,69 @@
+/* The generator: docs/numerics.md section 4. */
+#ifndef QFW_BASE_RANDOM_H
+#define QFW_BASE_RANDOM_H
+
+#include "base/fixed.h"
+#include "include/qfw.h"
+
+static inline uint32_t qfw_mix(uint32_t x)
+{
+    x ^= x >> 16;
+    x = qfw_mul32(x, 0x7feb352du);
+    x ^= x >> 15;
+    x = qfw_mul32(x, 0x846ca68bu);
+    return x ^ (x >> 16);
+}
+
+static inline uint32_t qfw_draw(const qfw_key *key, uint32_t i)
+{
+    uint32_t x = qfw_add32(key->k0, qfw_mul32(i, 0x9E3779B9u));
+    x ^= x >> 16;
+    x = qfw_mul32(x, 0x7feb352du);
+    x ^= x >> 15;
+    x = qfw_add32(x, key->k1);
+    x = qfw_mul32(x, 0x846ca68bu);
+    return x ^ (x >> 16);
+}
+
+/* The pair (A, B) that serves the 32 elements of one block. */
+typedef struct {
+    uint32_t a, b;
+} qfw_affine_draw;
+
+static inline qfw_affine_draw qfw_block_draw(const qfw_key *key, uint64_t element)
+{
+    const uint32_t j = (uint32_t)(element >> 5);
+    const uint32_t twice = qfw_add32(j, j);
+    const qfw_affine_draw d = {qfw_draw(key, twice), qfw_draw(key, qfw_add32(twice, 1)) | 1u};
+    return d;
+}
+
+/* u of elements in ascending order: two draws at each block of 32, one addition an element in between. */
+typedef struct {
+    const qfw_key *key;
+    uint64_t next; /* the element that `u` is for */
+    uint32_t u, step;
+} qfw_uniform;
+
+static inline void qfw_uniform_seek(qfw_uniform *s, const qfw_key *key, uint64_t element)
+{
+    const qfw_affine_draw d = qfw_block_draw(key, element);
+    s->key = key;
+    s->next = element;
+    s->step = d.b;
+    s->u = qfw_add32(d.a, qfw_mul32((uint32_t)(element & 31), d.b));
+}
+
+static inline uint32_t qfw_uniform_next(qfw_uniform *s)
+{
+    const uint32_t u = s->u;
+    s->next++;
+    if ((s->next & 31) != 0) {
+        s->u = qfw_add32(u, s->step);
+    } else {
+        qfw_uniform_seek(s, s->key, s->next);
+    }
+    return u;
+}
+
+#endif

@@ -1,0 +1,172 @@
+#include "base/scale.h"
+
+/* Shifts to `width` bits, rounding up. `sticky`: something below the last bit was dropped already; then mant has more than
+ * `width` bits. */
+static qfw_num normalise_up(uint64_t mant, int32_t exp, bool sticky, int width)
+{
+    qfw_num r = {0, 0};
+    if (mant == 0) {
+        return r;
+    }
+    const int drop = qfw_msb64(mant) - (width - 1);
+    if (drop <= 0) {
+        r.mant = mant << -drop;
+    } else {
+        const uint64_t rest = mant & ((UINT64_C(1) << drop) - 1);
+        r.mant = (mant >> drop) + (rest != 0 || sticky);
+    }
+    r.exp = exp + drop;
+    if (r.mant >> width != 0) { /* 2^width: exact after one more shift */
+        r.mant >>= 1;
+        r.exp++;
+    }
+    return r;
+}
+
+qfw_num qfw_num_f32(float v)
+{
+    const uint32_t u = qfw_bits_f32(v) & 0x7FFFFFFFu, e = u >> 23;
+    const uint32_t mant = (u & 0x7FFFFFu) | (e != 0 ? 0x800000u : 0u);
+    return normalise_up(mant, (int32_t)(e != 0 ? e : 1) - 150, false, 24);
+}
+
+qfw_num qfw_num_f64(double v)
+{
+    const uint64_t u = qfw_bits_f64(v) & UINT64_C(0x7FFFFFFFFFFFFFFF), e = u >> 52;
+    const uint64_t mant = (u & UINT64_C(0xFFFFFFFFFFFFF)) | (e != 0 ? UINT64_C(1) << 52 : 0u);
+    return normalise_up(mant, (int32_t)(e != 0 ? e : 1) - 1075, false, 53);
+}
+
+qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width)
+{
+    uint64_t num = v.mant * times; /* < 2^63 */
+    int32_t exp = v.exp;
+    if (num == 0) {
+        return normalise_up(0, 0, false, width);
+    }
+    const int lift = 62 - qfw_msb64(num);
+    num <<= lift;
+    exp -= lift;
+    /* num >= 2^62 and over < 2^17: the quotient has at least 45 bits. Where that is short of 54, ten more follow;
+     * they fit, since a quotient below 2^54 times 2^10 does. */
+    uint64_t quo = num / over, rest = num % over;
+    if (quo >> 54 == 0) {
+        const uint64_t more = rest << 10;
+        quo = quo << 10 | more / over;
+        rest = more % over;
+        exp -= 10;
+    }
+    return normalise_up(quo, exp, rest != 0, width);
+}
+
+qfw_num qfw_num_add_up(qfw_num a, qfw_num b, int width)
+{
+    if (a.mant == 0 || b.mant == 0) {
+        return a.mant == 0 ? b : a;
+    }
+    const qfw_num big = a.exp >= b.exp ? a : b, small = a.exp >= b.exp ? b : a;
+    const int32_t room = 62 - width, apart = big.exp - small.exp;
+    const uint64_t low = small.mant << room; /* < 2^62 */
+    const uint64_t shifted = apart < 63 ? low >> apart : 0;
+    const bool sticky = apart < 63 ? (shifted << apart) != low : true;
+    return normalise_up((big.mant << room) + shifted, big.exp - room, sticky, width);
+}
+
+qfw_num qfw_num_max(qfw_num a, qfw_num b)
+{
+    if (a.mant == 0 || b.mant == 0) {
+        return a.mant == 0 ? b : a;
+    }
+    const bool a_larger = a.exp != b.exp ? a.exp > b.exp : a.mant >= b.mant;
+    return a_larger ? a : b;
+}
+
+float qfw_num_scale_f32(qfw_num v, bool pow2)
+{
+    if (v.mant == 0) {
+        return 1.0f;
+    }
+    if (pow2 && v.mant != 0x800000u) {
+        v.mant = 0x800000u;
+        v.exp++;
+    }
+    if (v.exp < -149) {
+        return FLT_MIN;
+    }
+    if (v.exp > 104) {
+        return pow2 ? 0x1p127f : FLT_MAX;
+    }
+    return qfw_from_bits_f32((uint32_t)(v.exp + 150) << 23 | ((uint32_t)v.mant & 0x7FFFFFu));
+}
+
+double qfw_num_scale_f64(qfw_num v)
+{
+    if (v.mant == 0) {
+        return 1.0;
+    }
+    if (v.exp < -1074) {
+        return DBL_MIN;
+    }
+    if (v.exp > 971) {
+        return DBL_MAX;
+    }
+    return qfw_from_bits_f64((uint64_t)(v.exp + 1075) << 52 | (v.mant & UINT64_C(0xFFFFFFFFFFFFF)));
+}
+
+uint32_t qfw_num_zero_point(qfw_num v, qfw_num s, uint32_t top)
+{
+    const int32_t up = v.exp - s.exp;
+    if (v.mant == 0 || up < -1) { /* v / s < 2 * 2^-2 */
+        return 0;
+    }
+    if (up > 17) { /* v / s > 2^18 / 2 */
+        return top;
+    }
+    if (up == -1) { /* v / s in (1/4, 1): above 1/2 if v.mant > s.mant */
+        return v.mant > s.mant && top > 0 ? 1 : 0;
+    }
+    uint64_t rest = v.mant % s.mant;
+    uint32_t z = (uint32_t)(v.mant / s.mant); /* 0 or 1 */
+    for (int32_t i = 0; i < up; i++) { /* long division, a bit at a time: no product of two mantissas */
+        rest <<= 1;
+        z = z << 1 | (rest >= s.mant ? 1u : 0u);
+        rest -= rest >= s.mant ? s.mant : 0;
+    }
+    z += 2 * rest > s.mant ? 1u : 0u;
+    return z < top ? z : top;
+}
+
+qfw_num qfw_scale_for(float s_in, uint32_t m, uint32_t q)
+{
+    return qfw_num_ratio_up(qfw_num_f32(s_in), m, q, 24);
+}
+
+qfw_ratio qfw_ratio_of(float s_in, float s_out, int bits)
+{
+    const qfw_num in = qfw_num_f32(s_in), out = qfw_num_f32(s_out);
+    const int32_t d = in.mant < out.mant ? 1 : 0;
+    const uint32_t q = (uint32_t)((in.mant << (30 + d)) / out.mant); /* 2^30 <= q < 2^31 */
+    const int32_t k = 30 - (in.exp - out.exp) + d;
+    const int32_t e = 61 - k - bits, t = k - 32;
+    qfw_ratio r = {q, 0, (uint8_t)(29 - bits), INT32_MAX};
+    if (e > 30) { /* any a but 0 saturates */
+        r.mult = INT32_MAX;
+        r.up = 30;
+    } else if (e >= 0) {
+        r.up = (uint8_t)e;
+    } else if (t <= 30) {
+        r.down = (uint8_t)t;
+    } else {
+        r.mult = t <= 60 ? q >> (t - 30) : 0;
+        r.down = 30;
+    }
+    r.limit = (uint32_t)INT32_MAX >> r.up;
+    return r;
+}
+
+qfw_divisor qfw_divisor_of(float s)
+{
+    const qfw_num n = qfw_num_f32(s);
+    const qfw_divisor d = {(uint32_t)n.mant, (uint32_t)((UINT64_C(1) << 54) / n.mant), n.exp};
+    return d;
+}

@@ -1,0 +1,36 @@
+#include "include/qfw.h"
+
+const char *qfw_version(void)
+{
+    return "0.1.0";
+}
+
+const char *qfw_status_text(qfw_status status)
+{
+    switch (status) {
+    case QFW_OK:
+        return "no error";
+    case QFW_E_NULL:
+        return "a pointer that is needed is NULL";
+    case QFW_E_SIZE:
+        return "a size is negative or too large, or two shapes differ";
+    case QFW_E_GROUP:
+        return "a group is not positive, or does not divide its axis where exact was asked";
+    case QFW_E_KIND:
+        return "an enumerator is unknown or not allowed here";
+    case QFW_E_BITS:
+        return "a width is outside its format's range";
+    case QFW_E_CONTAINER:
+        return "a container is unknown or narrower than the width";
+    case QFW_E_RANGE:
+        return "qmax is below qmin, or the code range is wider than the type of the codes";
+    case QFW_E_SCALE:
+        return "a scale is not a positive normal number (or not a power of two where it must be)";
+    case QFW_E_ZERO_POINT:
+        return "a zero point is outside its format's range";
+    case QFW_E_NONFINITE:
+        return "the data hold a NaN or an infinity";
+    default:
+        return "unknown status";
+    }
+}

@@ -1,0 +1,175 @@
+/* quantize_s8 with AVX2 and FMA: the bits of quantize.c, whose exact quotient is reached in float.
+ *
+ * n = nearest(x * r), r = 1/s rounded, is the exact quotient's neighbour: |x * r| <= 2^8 carries an error below 2^-14. The
+ * remainder x - n s is exact in one FMA: for |n| >= 2 both terms are multiples of s's last bit and the difference is
+ * below s; for |n| = 1 they are within a factor of two; for n = 0 it is x. So n is right unless |remainder| >= s/2,
+ * which a comparison settles exactly, ties included. */
+#include "kernels/kernels.h"
+
+#include <immintrin.h>
+
+/* Above this 1/s is subnormal or near it, and r no longer has 24 bits. */
+#define SCALE_MAX 0x1p120f
+
+typedef struct {
+    __m256 s, r, half, q;
+} lanes;
+
+static inline __m256 absolute(__m256 v)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
+}
+
+static inline __m256 clamp(__m256 n, const lanes *k)
+{
+    return _mm256_max_ps(_mm256_min_ps(n, k->q), _mm256_sub_ps(_mm256_setzero_ps(), k->q));
+}
+
+/* Right where |remainder| < s/2; `worst` collects the remainders. */
+static inline __m256 nearest(__m256 x, const lanes *k, __m256 *worst)
+{
+    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, k->r), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    *worst = _mm256_max_ps(*worst, absolute(_mm256_fnmadd_ps(n, k->s, x)));
+    return n;
+}
+
+/* Right everywhere: mends `nearest` where the remainder is s/2 or more. */
+static inline __m256 exact(__m256 x, const lanes *k, bool to_even)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, k->r), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256 rest = _mm256_fnmadd_ps(n, k->s, x), size = absolute(rest);
+    const __m256 tie = _mm256_cmp_ps(size, k->half, _CMP_EQ_OQ);
+    __m256i step_on_tie;
+    if (to_even) { /* n is odd */
+        step_on_tie = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 31);
+    } else { /* the remainder points away from zero: its sign is x's */
+        step_on_tie = _mm256_xor_si256(_mm256_castps_si256(_mm256_xor_ps(rest, x)), _mm256_set1_epi32(-1));
+    }
+    const __m256 tie_step = _mm256_and_ps(tie, _mm256_castsi256_ps(_mm256_srai_epi32(step_on_tie, 31)));
+    const __m256 step = _mm256_or_ps(_mm256_cmp_ps(size, k->half, _CMP_GT_OQ), tie_step);
+    const __m256 one = _mm256_or_ps(_mm256_and_ps(rest, sign), _mm256_set1_ps(1.0f));
+    return _mm256_add_ps(n, _mm256_and_ps(step, one));
+}
+
+static inline unsigned count_beyond(__m256 n, const lanes *k)
+{
+    return (unsigned)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(absolute(n), k->q, _CMP_GT_OQ)));
+}
+
+/* Four vectors of integral floats within int8 to 32 codes. */
+static inline __m256i to_codes(const __m256 *n)
+{
+    const __m256i a = _mm256_packs_epi32(_mm256_cvtps_epi32(n[0]), _mm256_cvtps_epi32(n[1]));
+    const __m256i b = _mm256_packs_epi32(_mm256_cvtps_epi32(n[2]), _mm256_cvtps_epi32(n[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
+}
+
+static inline void encode_32(const float *x, const lanes *k, bool to_even, bool count, int8_t *codes, uint64_t *saturated)
+{
+    __m256 n[4], worst = _mm256_setzero_ps();
+    for (int j = 0; j < 4; j++) {
+        n[j] = nearest(_mm256_loadu_ps(x + 8 * j), k, &worst);
+    }
+    /* Unordered too: a product that overflowed leaves a NaN here. */
+    if (_mm256_movemask_ps(_mm256_cmp_ps(worst, k->half, _CMP_NLT_UQ)) != 0) {
+        for (int j = 0; j < 4; j++) {
+            n[j] = exact(_mm256_loadu_ps(x + 8 * j), k, to_even);
+        }
+    }
+    if (count) {
+        for (int j = 0; j < 4; j++) {
+            *saturated += count_beyond(n[j], k);
+            n[j] = clamp(n[j], k);
+        }
+    }
+    _mm256_storeu_si256((__m256i *)(void *)codes, to_codes(n));
+}
+
+static inline void encode_tail(const float *x, size_t n, const lanes *k, bool to_even, int8_t *codes, uint64_t *saturated)
+{
+    float padded[32] = {0};
+    int8_t out[32];
+    memcpy(padded, x, n * sizeof *x);
+    encode_32(padded, k, to_even, true, out, saturated);
+    memcpy(codes, out, n);
+}
+
+static inline uint32_t absmax_bits(const float *x, size_t n)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
+    __m256i m0 = _mm256_setzero_si256(), m1 = m0;
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        m0 = _mm256_max_epi32(m0, _mm256_and_si256(magnitude, _mm256_loadu_si256((const __m256i *)(const void *)(x + i))));
+        m1 = _mm256_max_epi32(m1, _mm256_and_si256(magnitude, _mm256_loadu_si256((const __m256i *)(const void *)(x + i + 8))));
+    }
+    m0 = _mm256_max_epi32(m0, m1);
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(m0), _mm256_extracti128_si256(m0, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1));
+    uint32_t most = (uint32_t)_mm_cvtsi128_si32(m);
+    for (; i < n; i++) {
+        const uint32_t u = qfw_bits_f32(x[i]) & 0x7FFFFFFFu;
+        most = u > most ? u : most;
+    }
+    return most;
+}
+
+/* The smallest float >= most / q: the rounded quotient, one pattern up if its product with q falls short (the FMA has the
+ * exact sign). Without branches: they would be taken half of the time. */
+static inline float found_scale(uint32_t most, float q, bool pow2)
+{
+    const float top = qfw_from_bits_f32(most);
+    const __m128 s = _mm_div_ss(_mm_set_ss(top), _mm_set_ss(q));
+    const __m128 gap = _mm_fmsub_ss(s, _mm_set_ss(q), _mm_set_ss(top));
+    uint32_t u = qfw_bits_f32(_mm_cvtss_f32(s)) + (qfw_bits_f32(_mm_cvtss_f32(gap)) >> 31);
+    u = pow2 ? (u + 0x7FFFFFu) & 0xFF800000u : u;
+    u = u < QFW_F32_MIN_NORMAL ? QFW_F32_MIN_NORMAL : u;
+    return most == 0 ? 1.0f : qfw_from_bits_f32(u);
+}
+
+static inline void encode_run(const float *x, size_t n, float s, float q, bool to_even, bool count, int8_t *codes,
+                              uint64_t *saturated)
+{
+    const lanes k = {_mm256_set1_ps(s), _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_set1_ps(s)),
+                     _mm256_set1_ps(0.5f * s), _mm256_set1_ps(q)};
+    size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        encode_32(x + i, &k, to_even, count, codes + i, saturated);
+    }
+    if (i < n) {
+        encode_tail(x + i, n - i, &k, to_even, codes + i, saturated);
+    }
+}
+
+qfw_status qfw_quantize_s8_avx2(const float *x, size_t n, size_t run, const qfw_row_encoding *how, float *scale,
+                                int8_t *codes, uint64_t *saturated)
+{
+    if (how->rounding == QFW_STOCHASTIC || run < 8) {
+        return qfw_quantize_s8_scalar(x, n, run, how, scale, codes, saturated);
+    }
+    const float q = (float)how->q;
+    const bool to_even = how->rounding == QFW_HALF_EVEN;
+    for (size_t i = 0; i < n; i += run, scale++) {
+        const size_t count = n - i < run ? n - i : run;
+        const uint32_t most = absmax_bits(x + i, count);
+        if (most >= QFW_F32_INF) {
+            return QFW_E_NONFINITE;
+        }
+        if (how->dynamic) {
+            *scale = found_scale(most, q, how->pow2);
+        }
+        if (*scale > SCALE_MAX) {
+            qfw_row_encoding rest = *how;
+            rest.first += i;
+            QFW_TRY(qfw_quantize_s8_scalar(x + i, count, run, &rest, scale, codes + i, saturated));
+        } else if (how->dynamic) { /* nothing exceeds q */
+            encode_run(x + i, count, *scale, q, to_even, false, codes + i, saturated);
+        } else {
+            encode_run(x + i, count, *scale, q, to_even, true, codes + i, saturated);
+        }
+    }
+    return QFW_OK;
+}

@@ -1,0 +1,19 @@
+#include "kernels/kernels.h"
+
+static const qfw_kernels portable = {
+    "portable",
+    qfw_affine_name_scalar,
+#define QFW_KERNEL(kernel) QFW_TABLE_ENTRY(kernel, scalar)
+#include "kernels/kernels.def"
+#undef QFW_KERNEL
+};
+
+const qfw_kernels *qfw_kernels_portable(void)
+{
+    return &portable;
+}
+
+const char *qfw_kernels_name(const qfw_kernels *kernels)
+{
+    return kernels->name;
+}

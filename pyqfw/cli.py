@@ -1,0 +1,199 @@
+"""The command `pyqfw`: what is installed, and how fast it is here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from importlib import metadata, util
+from typing import Any, NoReturn
+
+import numpy as np
+
+from . import __version__, quant
+
+EXTRAS = ("torch", "ml_dtypes", "pytest", "hypothesis")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one sentence what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` shows what is possible)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit status."""
+    args = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = args.command
+    try:
+        status = command(args)
+        sys.stdout.flush()
+        return status
+    except MemoryError:
+        print("pyqfw: there is not enough memory for that size", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `pyqfw info | head -1`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="pyqfw",
+        description="Training with low-bit integers: the tools around the library.",
+        epilog="example: pyqfw info",
+    )
+    parser.add_argument("--version", action="version", version=f"pyqfw {__version__}")
+    commands = parser.add_subparsers(metavar="command", required=True, title="commands")
+
+    info = commands.add_parser(
+        "info",
+        help="versions, compiler, instruction sets, extras",
+        description="What is installed: core, compiler, instruction sets, Python, NumPy, extras.",
+        epilog="example: pyqfw info --json",
+    )
+    info.add_argument("--json", action="store_true", help="machine-readable")
+    info.set_defaults(command=_info)
+
+    bench = commands.add_parser(
+        "bench",
+        help="speed on this machine, beside its peers",
+        description="Speed on this machine, each figure beside its peer's from the same run.",
+        epilog="example: pyqfw bench quant",
+    )
+    suites = bench.add_subparsers(metavar="suite", required=True, title="suites")
+    q = suites.add_parser(
+        "quant",
+        help="the quantize family: quantize, fake_quantize, pack, unpack",
+        description="Quantize, fake-quantize and packing beside memcpy and torch (if installed), "
+        "in interleaved rounds on one pinned thread.",
+        epilog="example: pyqfw bench quant --elements 1M --repeats 5 --json > quant.json",
+    )
+    q.add_argument(
+        "--elements",
+        type=_elements,
+        default=16 * 2**20,
+        metavar="N",
+        help="numbers, a multiple of 1024; k and M mean 2^10 and 2^20 (default: 16M)",
+    )
+    q.add_argument(
+        "--repeats", type=_positive, default=15, metavar="N", help="rounds (default: %(default)s)"
+    )
+    isas = quant.core_info()["isas"]
+    q.add_argument("--isa", choices=isas, help="use this instruction set (default: the best)")
+    q.add_argument("--json", action="store_true", help="machine-readable")
+    q.add_argument("--check", action="store_true", help="exit with 1 if a bar is missed")
+    q.set_defaults(command=_bench_quant)
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer >= 1, not {text!r}")
+    return int(text)
+
+
+def _elements(text: str) -> int:
+    power = {"k": 10, "M": 20}.get(text[-1:], 0)
+    digits = text[:-1] if power else text
+    n = int(digits) << power if digits.isascii() and digits.isdigit() else 0
+    if not 1 <= n <= 2**32 or n % 1024:
+        raise argparse.ArgumentTypeError(
+            f"must be a multiple of 1024 up to 4096M, such as 16M, 64k or 2048, not {text!r}"
+        )
+    return n
+
+
+def _info(args: argparse.Namespace) -> int:
+    from . import bench
+
+    core = quant.core_info()
+    facts: dict[str, Any] = {
+        "pyqfw": __version__,
+        "core": core["version"],
+        "compiler": core["compiler"],
+        "isa": core["isa"],
+        "isas": list(core["isas"]),
+        "cpu": bench.cpu_model(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "extras": {name: _version(name) for name in EXTRAS},
+    }
+    if args.json:
+        print(json.dumps(facts, indent=2))
+        return 0
+    facts["isa"] = f"{facts['isa']} (available: {', '.join(facts.pop('isas'))})"
+    extras = facts.pop("extras").items()
+    facts["extras"] = ", ".join(f"{name} {version}" for name, version in extras if version) or "-"
+    facts["missing"] = ", ".join(name for name, version in extras if not version) or "-"
+    for key, value in facts.items():
+        print(f"{key:<9} {value}")
+    return 0
+
+
+def _version(name: str) -> str | None:
+    """The version of a module that could be imported, without importing it; else None."""
+    spec = util.find_spec(name)
+    if spec is None or spec.origin is None:  # a folder of that name is not the package
+        return None
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"
+
+
+def _bench_quant(args: argparse.Namespace) -> int:
+    from . import bench
+
+    with bench.quiet() as pinned, quant.isa(args.isa) if args.isa else nullcontext():
+        machine = bench.machine()
+        rows = bench.run_suite(bench.quant_suite(args.elements), args.repeats, _progress())
+    notes = list(bench.QUANT_NOTES)
+    if machine["torch"] is None:
+        notes.append("torch is not installed: fake_quantize has no peer here.")
+    if args.json:
+        report = {
+            "suite": "quant",
+            "machine": machine,
+            "elements": args.elements,
+            "repeats": args.repeats,
+            "threads": 1,
+            "pinned": pinned,
+            "notes": notes,
+            "rows": bench.to_json(rows),
+        }
+        print(json.dumps(report, indent=2))
+    else:
+        print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
+        where = "pinned to one core" if pinned else "not pinned"
+        print(f"{args.elements} elements, {args.repeats} rounds, one thread, {where}\n")
+        print(bench.table(rows))
+        print("\n" + "\n".join(notes))
+    missed = [row.name for row in rows if row.met is False]
+    if args.check and missed:
+        print(f"pyqfw bench quant: below the bar: {'; '.join(missed)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _progress() -> Callable[[str], object] | None:
+    """Shows the case under way where a person watches."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(name: str) -> None:
+        print(f"\r\033[K{name}", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+if __name__ == "__main__":
+    sys.exit(main())

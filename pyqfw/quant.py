@@ -1,0 +1,495 @@
+"""The numbers on numpy arrays: the affine quantize family, packing, and conversion between formats.
+
+    code = clamp(round(x / scale) + zero_point, qmin, qmax)
+
+per tensor, per channel (``axis=k``), per row (``axis="row"``) and per group (``group=n`` along the last
+axis), forward and backward, for float32, float64, float16 and bfloat16. `docs/numerics.md` section 10
+defines every bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _affine as affine
+from . import _arrays as arrays
+from ._affine import Call, Description, Rules
+from ._arrays import Array
+from ._core import ffi, lib
+from .errors import NonFiniteError, QfwError, ScaleError, ShapeError
+from .formats import ROUNDINGS, Axis, Float32, Format, Layout, layout_of
+
+__all__ = [
+    "Description",
+    "core_info",
+    "dequantize_affine",
+    "dequantize_affine_backward",
+    "describe",
+    "draws",
+    "fake_quantize_affine",
+    "fake_quantize_affine_backward",
+    "isa",
+    "pack",
+    "qparams",
+    "quantize_affine",
+    "quantize_affine_backward",
+    "uniforms",
+    "unpack",
+]
+
+_IN_RANGE = ("inclusive", "strict")
+_ISAS = ("portable", "avx2")
+_ERRORS = {
+    lib.QFW_E_SIZE: ShapeError,
+    lib.QFW_E_GROUP: ShapeError,
+    lib.QFW_E_SCALE: ScaleError,
+    lib.QFW_E_ZERO_POINT: ScaleError,
+    lib.QFW_E_NONFINITE: NonFiniteError,
+}
+
+
+def _table(name: str) -> Any:
+    return lib.qfw_host_kernels(_ISAS.index(name))
+
+
+_available = [name for name in _ISAS if _table(name) != ffi.NULL]
+_isa: ContextVar[str] = ContextVar("isa", default=_available[-1])
+
+
+@contextmanager
+def isa(name: str) -> Iterator[None]:
+    """Use the kernels of this ISA in the block: the same bits, another speed."""
+    if name not in _available:
+        raise QfwError(f"isa must be one of {', '.join(map(repr, _available))} here, not {name!r}")
+    token = _isa.set(name)
+    try:
+        yield
+    finally:
+        _isa.reset(token)
+
+
+def core_info() -> dict[str, Any]:
+    """The core's version and compiler, the ISA in use and those that this CPU can run."""
+    return {
+        "version": ffi.string(lib.qfw_version()).decode(),
+        "compiler": ffi.string(lib.qfw_host_compiler()).decode(),
+        "isa": _isa.get(),
+        "isas": list(_available),
+    }
+
+
+def _check(status: int, what: str) -> None:
+    """The one place where a C status becomes an exception."""
+    if status != lib.QFW_OK:
+        text = ffi.string(lib.qfw_status_text(status)).decode()
+        raise _ERRORS.get(status, QfwError)(f"{what}: {text}")
+
+
+def _run(what: str, data: dict[str, Array | None], function: Callable[..., int], *args: Any) -> None:
+    """Calls C in a defined float mode; a non-finite number is traced to its array."""
+    mode = lib.qfw_host_float_enter()
+    try:
+        status = function(*args)
+    finally:
+        lib.qfw_host_float_leave(mode)
+    if status == lib.QFW_E_NONFINITE:
+        _check_all_finite(what, data)
+    _check(status, what)
+
+
+def _check_finite(x: Array, what: str) -> None:
+    if lib.qfw_check_finite(_read(x), x.size, arrays.REALS.index(x.dtype.name)):
+        at = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
+        place = f"[{', '.join(map(str, at))}]" if x.ndim else ""
+        raise NonFiniteError(f"{what}{place} is {x[at]}: data must be finite")
+
+
+def _check_all_finite(what: str, data: dict[str, Array | None]) -> None:
+    for name, array in data.items():
+        if array is not None and array.dtype.name in arrays.REALS:
+            _check_finite(array, f"{what}: {name}")
+
+
+def _read(x: Array | None) -> Any:
+    """A pointer to read from, for any element type; x must outlive its use."""
+    return ffi.NULL if x is None else ffi.from_buffer(x.reshape(-1).view(np.uint8))
+
+
+def _write(x: Array | None) -> Any:
+    if x is None:
+        return ffi.NULL
+    return ffi.from_buffer(x.reshape(-1).view(np.uint8), require_writable=True)
+
+
+def _fill_layout(c: Any, layout: Layout, exact: bool) -> None:
+    c.outer, c.axis, c.inner, c.group = layout.outer, layout.axis, layout.inner, layout.group
+    c.shared, c.exact = layout.shared, exact
+
+
+def _fill_key(key: Any, seed: int, step: int, stream: int) -> None:
+    words = (arrays.word(seed, "seed"), arrays.word(step, "step"), arrays.word(stream, "stream"))
+    lib.qfw_make_key(*words, ffi.addressof(key))
+
+
+# --- the affine family ---------------------------------------------------------------------------
+
+_OPS = {
+    "quantize_affine": lib.QFW_QUANTIZE,
+    "dequantize_affine": lib.QFW_DEQUANTIZE,
+    "fake_quantize_affine": lib.QFW_FAKE_QUANTIZE,
+    "quantize_affine_backward": lib.QFW_QUANTIZE_BACKWARD,
+    "dequantize_affine_backward": lib.QFW_DEQUANTIZE_BACKWARD,
+    "fake_quantize_affine_backward": lib.QFW_FAKE_QUANTIZE_BACKWARD,
+}
+
+
+def _descriptor(call: Call) -> tuple[Any, tuple[int, ...]]:
+    """The C descriptor, checked by C, and the shape of its scales."""
+    rules = call.rules
+    layout, scale_shape = layout_of(call.shape, rules.axis, rules.group, last_axis_groups=True)
+    c = ffi.new("qfw_affine *")
+    _fill_layout(c.layout, layout, rules.exact)
+    c.op = _OPS[call.op]
+    c.real = arrays.REALS.index(call.real.name)
+    c.code = arrays.CODES.index(call.code)
+    c.rounding = arrays.choice(rules.rounding, "rounding", ROUNDINGS)
+    c.in_range = arrays.choice(rules.in_range, "in_range", _IN_RANGE)
+    c.qmin, c.qmax = call.qmin, call.qmax
+    _fill_key(c.key, rules.seed, rules.step, rules.stream)
+    status = lib.qfw_affine_check(c)
+    codes = f"{call.qmin}..{call.qmax}"
+    if status == lib.QFW_E_GROUP:
+        raise ShapeError(f"{call.op}: group={rules.group} does not divide {call.shape[-1]}")
+    if status == lib.QFW_E_RANGE and call.qmax < call.qmin:
+        raise QfwError(f"{call.op}: qmax must be at least qmin, not {codes}")
+    if status == lib.QFW_E_RANGE:
+        raise QfwError(f"{call.op}: the codes {codes} do not fit {call.code}")
+    _check(status, call.op)
+    return c, scale_shape
+
+
+def _affine(call: Call) -> Any:
+    """Runs a call: the result, or (result, mask)."""
+    c, scale_shape = _descriptor(call)
+    precision = arrays.compute_dtype(call.real)
+    s = None if call.scale is None else arrays.scales(call.scale, scale_shape, precision)
+    z = arrays.zero_points(call.zero_point, scale_shape)
+    data = {"x": call.x, "dy": call.dy}
+    y = arrays.output(call.out, call.shape, call.result, {**data, "scale": s, "mask": call.mask})
+    if call.out is not None:  # a caller's array is not touched by a call that fails
+        _check_all_finite(call.op, data)
+    bits = np.empty((y.size + 7) // 8, np.uint8) if call.return_mask else None
+    d = ffi.new("qfw_affine_data *")
+    keep = [_read(call.x), _read(call.dy), _read(call.mask), _read(s), _read(z)]
+    d.x, d.dy, d.mask_in, d.scale = keep[:4]
+    d.zero_point = ffi.cast("int32_t *", keep[4])
+    d.out, d.mask_out = out = _write(y), _write(bits)
+    _run(call.op, data, lib.qfw_affine_run, _table(_isa.get()), c, d)
+    del keep, out  # they held the buffers
+    return y if bits is None else (y, bits)
+
+
+def quantize_affine(
+    x: npt.ArrayLike,
+    scale: npt.ArrayLike,
+    zero_point: npt.ArrayLike | None,
+    qmin: int,
+    qmax: int,
+    *,
+    axis: Axis = None,
+    group: int | None = None,
+    rounding: str = "half_even",
+    dtype: npt.DTypeLike | None = None,
+    out: Array | None = None,
+    return_mask: bool = False,
+    in_range: str = "inclusive",
+    exact: bool = False,
+    seed: int = 0,
+    step: int = 0,
+    stream: int = 0,
+) -> Any:
+    """clamp(round(x / scale) + zero_point, qmin, qmax) as integers.
+
+    The scale's shape is () per tensor, (x.shape[axis],), x.shape[:-1] for ``axis="row"``, and
+    x.shape[:-1] + (ceil(x.shape[-1] / group),) for groups; `exact` refuses a ragged last group.
+    `dtype` is by default the smallest that holds qmin..qmax. With `return_mask` the result is
+    (codes, mask): the packed bits of the elements in range, which a backward takes in place of x.
+    """
+    rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
+    points = (scale, zero_point, qmin, qmax)
+    keywords = {"dtype": dtype, "out": out, "return_mask": return_mask}
+    return _affine(affine.forward("quantize_affine", rules, x, *points, **keywords))
+
+
+def fake_quantize_affine(
+    x: npt.ArrayLike,
+    scale: npt.ArrayLike,
+    zero_point: npt.ArrayLike | None,
+    qmin: int,
+    qmax: int,
+    *,
+    axis: Axis = None,
+    group: int | None = None,
+    rounding: str = "half_even",
+    out: Array | None = None,
+    return_mask: bool = False,
+    in_range: str = "inclusive",
+    exact: bool = False,
+    seed: int = 0,
+    step: int = 0,
+    stream: int = 0,
+) -> Any:
+    """(code - zero_point) * scale in x's type: quantize_affine and back."""
+    rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
+    points = (scale, zero_point, qmin, qmax)
+    keywords = {"out": out, "return_mask": return_mask}
+    return _affine(affine.forward("fake_quantize_affine", rules, x, *points, **keywords))
+
+
+def dequantize_affine(
+    codes: npt.ArrayLike,
+    scale: npt.ArrayLike,
+    zero_point: npt.ArrayLike | None = None,
+    *,
+    axis: Axis = None,
+    group: int | None = None,
+    dtype: npt.DTypeLike = np.float32,
+    out: Array | None = None,
+    exact: bool = False,
+) -> Array:
+    """(codes - zero_point) * scale as reals of `dtype`."""
+    rules = Rules(axis, group, exact)
+    call = affine.from_codes(rules, codes, scale, zero_point, dtype=dtype, out=out)
+    y: Array = _affine(call)
+    return y
+
+
+def quantize_affine_backward(
+    dy: npt.ArrayLike,
+    x: npt.ArrayLike | None = None,
+    scale: npt.ArrayLike | None = None,
+    zero_point: npt.ArrayLike | None = None,
+    qmin: int | None = None,
+    qmax: int | None = None,
+    *,
+    mask: npt.ArrayLike | None = None,
+    axis: Axis = None,
+    group: int | None = None,
+    rounding: str = "half_even",
+    in_range: str = "inclusive",
+    out: Array | None = None,
+    exact: bool = False,
+    seed: int = 0,
+    step: int = 0,
+    stream: int = 0,
+) -> Array:
+    """dx = dy / scale where the code was in range, else 0; from x, or from the forward's mask."""
+    rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
+    args = (dy, x, scale, zero_point, qmin, qmax)
+    y: Array = _affine(
+        affine.backward("quantize_affine_backward", rules, *args, mask=mask, out=out)
+    )
+    return y
+
+
+def fake_quantize_affine_backward(
+    dy: npt.ArrayLike,
+    x: npt.ArrayLike | None = None,
+    scale: npt.ArrayLike | None = None,
+    zero_point: npt.ArrayLike | None = None,
+    qmin: int | None = None,
+    qmax: int | None = None,
+    *,
+    mask: npt.ArrayLike | None = None,
+    axis: Axis = None,
+    group: int | None = None,
+    rounding: str = "half_even",
+    in_range: str = "inclusive",
+    out: Array | None = None,
+    exact: bool = False,
+    seed: int = 0,
+    step: int = 0,
+    stream: int = 0,
+) -> Array:
+    """dx = dy where the code was in range, else 0; from x, or from the forward's mask."""
+    rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
+    args = (dy, x, scale, zero_point, qmin, qmax)
+    y: Array = _affine(
+        affine.backward("fake_quantize_affine_backward", rules, *args, mask=mask, out=out)
+    )
+    return y
+
+
+def dequantize_affine_backward(
+    dy: npt.ArrayLike,
+    scale: npt.ArrayLike,
+    *,
+    axis: Axis = None,
+    group: int | None = None,
+    out: Array | None = None,
+    exact: bool = False,
+) -> Array:
+    """The gradient with respect to the codes: dy * scale."""
+    grad = arrays.reals(dy, "dy")
+    rules, op = Rules(axis, group, exact), "dequantize_affine_backward"
+    y: Array = _affine(Call(op, rules, grad.shape, grad.dtype, dy=grad, scale=scale, out=out))
+    return y
+
+
+def describe(
+    op: str | Callable[..., Any],
+    x: npt.ArrayLike,
+    qmin: int = -128,
+    qmax: int = 127,
+    *,
+    axis: Axis = None,
+    group: int | None = None,
+    rounding: str = "half_even",
+    in_range: str = "inclusive",
+    dtype: npt.DTypeLike | None = None,
+    exact: bool = False,
+) -> Description:
+    """What `op` (a function of this module or its name) will run on data like x."""
+    name = op if isinstance(op, str) else op.__name__
+    if name not in _OPS:
+        raise QfwError(f"op must be one of {', '.join(_OPS)}, not {name!r}")
+    rules = Rules(axis, group, exact, rounding, in_range)
+    call = affine.forward(name, rules, x, None, None, qmin, qmax, dtype=dtype)
+    c, _ = _descriptor(call)
+    kernel = ffi.string(lib.qfw_affine_kernel(_table(_isa.get()), c)).decode()
+    workspace = ffi.new("size_t *")
+    _check(lib.qfw_affine_workspace(c, workspace), name)
+    ran = "portable" if kernel.endswith("_scalar") else _isa.get()
+    precision = arrays.compute_dtype(call.real).name
+    return Description(name, kernel, ran, precision, int(workspace[0]))
+
+
+def qparams(
+    x: npt.ArrayLike,
+    bits: int,
+    *,
+    axis: Axis = None,
+    group: int | None = None,
+    symmetric: bool = True,
+    exact: bool = False,
+) -> tuple[Array, Array]:
+    """(scale, zero_point) that just hold x: for codes -Q..Q, or 0..2^bits - 1 if not symmetric."""
+    given = arrays.reals(x, "x")
+    width = arrays.integer(bits, "bits", 2 if symmetric else 1, 16)
+    layout, shape = layout_of(given.shape, axis, group, last_axis_groups=True)
+    scale, zero = np.empty(shape, arrays.compute_dtype(given.dtype)), np.empty(shape, np.int32)
+    c = ffi.new("qfw_layout *")
+    _fill_layout(c, layout, exact)
+    real = arrays.REALS.index(given.dtype.name)
+    zp = _write(zero)
+    pointers = (_read(given), _write(scale), ffi.cast("int32_t *", zp))
+    _run("qparams", {"x": given}, lib.qfw_affine_params, c, real, width, symmetric, *pointers)
+    return scale, zero
+
+
+# --- packing, draws, conversion ------------------------------------------------------------------
+
+
+def pack(codes: npt.ArrayLike, bits: int, *, out: Array | None = None) -> Array:
+    """Integers to a bit string of exactly `bits` bits each, LSB first: ceil(n * bits / 8) bytes."""
+    given = np.asarray(codes)
+    width = arrays.integer(bits, "bits", 1, 16)
+    if given.dtype.kind not in "iu":
+        raise arrays.DTypeError(f"codes must be integers, not {given.dtype}")
+    if given.size and not -(1 << width - 1) <= int(given.min()) <= int(given.max()) < 1 << width:
+        raise QfwError(f"codes {int(given.min())}..{int(given.max())} do not fit {width} bits")
+    holder = "int8" if width <= 8 else "int16"
+    plain = given.dtype.itemsize == np.dtype(holder).itemsize
+    data = arrays.contiguous(given) if plain else given.astype(holder, order="C")
+    packed = arrays.output(out, ((data.size * width + 7) // 8,), np.dtype(np.uint8), {"codes": data})
+    source, target = _read(data), _write(packed)
+    status = lib.qfw_pack(source, width > 8, data.size, width, target)
+    _check(status, "pack")
+    return packed
+
+
+def unpack(
+    data: npt.ArrayLike, bits: int, n: int, *, signed: bool = True, out: Array | None = None
+) -> Array:
+    """The n codes of a bit string: int8 or int16 (uint8, uint16 if not signed)."""
+    width = arrays.integer(bits, "bits", 1, 16)
+    count = arrays.integer(n, "n", 0, 2**60)
+    given = arrays.contiguous(np.asarray(data))
+    if given.dtype != np.uint8 or given.shape != ((count * width + 7) // 8,):
+        shape = ((count * width + 7) // 8,)
+        raise ShapeError(f"data must be uint8 {shape}, not {given.dtype} {given.shape}")
+    name = f"{'int' if signed else 'uint'}{8 if width <= 8 else 16}"
+    codes = arrays.output(out, (count,), np.dtype(name), {"data": given})
+    source, target = _read(given), _write(codes)
+    status = lib.qfw_unpack(source, count, width, signed, width > 8, target)
+    _check(status, "unpack")
+    return codes
+
+
+def _words(function: Callable[..., None], first: int, n: int, key: tuple[int, int, int]) -> Array:
+    k = ffi.new("qfw_key *")
+    _fill_key(k, *key)
+    out = np.empty(arrays.integer(n, "n", 0, 2**60), np.uint32)
+    target = _write(out)
+    function(k, first, out.size, ffi.cast("uint32_t *", target))
+    return out
+
+
+def draws(n: int, *, seed: int = 0, step: int = 0, stream: int = 0, first: int = 0) -> Array:
+    """n independent 32-bit words: draw(first), draw(first + 1), ..."""
+    return _words(lib.qfw_draws, arrays.word(first, "first"), n, (seed, step, stream))
+
+
+def uniforms(n: int, *, seed: int = 0, step: int = 0, stream: int = 0, first: int = 0) -> Array:
+    """The 32-bit words that stochastic rounding adds to the elements first, first + 1, ..."""
+    start = arrays.integer(first, "first", 0, 2**60)
+    return _words(lib.qfw_uniforms, start, n, (seed, step, stream))
+
+
+class Stored(NamedTuple):
+    """A tensor as it is stored: bytes of codes, float32 scales, uint16 zero points."""
+
+    format: Format
+    shape: tuple[int, ...]
+    codes: Array
+    scale: Array | None
+    zero_point: Array | None
+
+
+def _tensor(t: Stored, writable: bool) -> tuple[Any, list[Any]]:
+    c = ffi.new("qfw_tensor *")
+    kind = lib.QFW_ASYM if t.format.asymmetric else lib.QFW_SYM
+    c.format.kind = lib.QFW_FLOAT32 if isinstance(t.format, Float32) else kind
+    c.format.bits, c.format.pow2 = t.format.bits, t.format.pow2
+    c.format.container = 0 if t.format.container == "packed" else t.format.container
+    if c.format.container == 0 and t.format.bits in (8, 16):
+        c.format.container = t.format.bits
+    _fill_layout(c.layout, t.format.layout(t.shape), False)
+    keep = [(_write if writable else _read)(a) for a in (t.codes, t.scale, t.zero_point)]
+    c.codes = keep[0]
+    c.scale, c.zero_point = ffi.cast("float *", keep[1]), ffi.cast("uint16_t *", keep[2])
+    return c, keep
+
+
+def convert(
+    src: Stored, dst: Stored, *, dynamic: bool, rounding: str, key: tuple[int, int, int]
+) -> int:
+    """Encodes src into dst's arrays; returns how many codes saturated."""
+    c_src, keep_src = _tensor(src, writable=False)
+    c_dst, keep_dst = _tensor(dst, writable=True)
+    how = ffi.new("qfw_encoding *")
+    how.rounding = arrays.choice(rounding, "rounding", ROUNDINGS)
+    how.dynamic = dynamic
+    _fill_key(how.key, *key)
+    saturated = ffi.new("uint64_t *")
+    data = {"x": src.codes.view(np.float32)} if isinstance(src.format, Float32) else {}
+    args = (_table(_isa.get()), c_src, c_dst, how, saturated)
+    _run(f"{src.format} to {dst.format}", data, lib.qfw_convert, *args)
+    del keep_src, keep_dst  # they held the buffers
+    return int(saturated[0])
