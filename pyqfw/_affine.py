@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from . import _arrays as arrays
 from ._arrays import Array
-from .errors import DTypeError, QfwError
+from .errors import DTypeError, QfwError, ShapeError
 from .formats import Axis
 
 
@@ -44,7 +44,6 @@ class Call:
     qmax: int = 0
     code: str = "int32"
     out: object = None
-    return_mask: bool = False
 
     @property
     def result(self) -> np.dtype[Any]:
@@ -91,7 +90,6 @@ def forward(
     *,
     dtype: npt.DTypeLike | None = None,
     out: object = None,
-    return_mask: bool = False,
 ) -> Call:
     """quantize_affine (codes of `dtype`) or fake_quantize_affine."""
     low, high = arrays.int32(qmin, "qmin"), arrays.int32(qmax, "qmax")
@@ -108,7 +106,6 @@ def forward(
         qmax=high,
         code=code_dtype(low, high, dtype, out) if op == "quantize_affine" else "int32",
         out=out,
-        return_mask=return_mask,
     )
 
 
@@ -128,8 +125,8 @@ def from_codes(
     if real.name not in arrays.REALS:
         raise DTypeError(f"dtype must be one of {', '.join(arrays.REALS)}, not {real}")
     data = arrays.contiguous(given)
-    points = {"scale": scale, "zero_point": zero_point}
-    return Call("dequantize_affine", rules, data.shape, real, x=data, code=code, out=out, **points)
+    call = Call("dequantize_affine", rules, data.shape, real, scale=scale, zero_point=zero_point)
+    return replace(call, x=data, code=code, out=out)
 
 
 def backward(
@@ -151,16 +148,15 @@ def backward(
         raise QfwError(f"{op} takes x or mask, one of the two")
     if scale is None and (mask is None or op == "quantize_affine_backward"):
         raise QfwError(f"{op} needs scale")
-    points = {"scale": scale, "zero_point": zero_point, "out": out}
+    call = Call(op, rules, grad.shape, grad.dtype, dy=grad, scale=scale, zero_point=zero_point)
+    call = replace(call, out=out)
     if mask is not None:
-        bits = arrays.mask_bits(mask, grad.size)
-        return Call(op, rules, grad.shape, grad.dtype, dy=grad, mask=bits, **points)
+        return replace(call, mask=arrays.mask_bits(mask, grad.size))
     assert x is not None
     given = arrays.reals(x, "x")
     if given.shape != grad.shape:
-        raise arrays.ShapeError(f"x must have dy's shape {grad.shape}, not {given.shape}")
+        raise ShapeError(f"x must have dy's shape {grad.shape}, not {given.shape}")
     if given.dtype != grad.dtype:
         raise DTypeError(f"x must have dy's type {grad.dtype}, not {given.dtype}")
     low, high = arrays.int32(qmin, "qmin"), arrays.int32(qmax, "qmax")
-    limits = {"qmin": low, "qmax": high}
-    return Call(op, rules, grad.shape, grad.dtype, x=given, dy=grad, **limits, **points)
+    return replace(call, x=given, qmin=low, qmax=high)

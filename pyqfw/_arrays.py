@@ -1,4 +1,4 @@
-"""Checks of what comes in: arrays made contiguous, parameters brought to shape, errors with names."""
+"""Checks of what comes in: arrays made contiguous, parameters fitted, errors with names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INT32 = np.iinfo(np.int32)
 
 def contiguous(x: Array) -> Array:
     """x itself, or one copy: C order, aligned, native bytes."""
-    return np.require(x, dtype=x.dtype.newbyteorder("="), requirements="CA")
+    return np.require(x, dtype=x.dtype.newbyteorder("="), requirements=["C", "A"])
 
 
 def reals(x: npt.ArrayLike, name: str) -> Array:
@@ -27,6 +27,27 @@ def reals(x: npt.ArrayLike, name: str) -> Array:
     if array.dtype.name not in REALS:
         raise DTypeError(f"{name} must be one of {', '.join(REALS)}, not {array.dtype}")
     return contiguous(array)
+
+
+def integers(codes: npt.ArrayLike, name: str) -> Array:
+    """An array of integers; an empty one may come as [], which numpy takes for floats."""
+    array = np.asarray(codes)
+    if array.size == 0 and not isinstance(codes, np.ndarray):
+        array = array.astype(np.int32)
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"{name} must be integers, not {array.dtype}")
+    return array
+
+
+def codes_of_bits(codes: npt.ArrayLike, bits: int) -> Array:
+    """Contiguous int8 (int16 above 8 bits) codes; each must fit `bits` bits, signed or not."""
+    given = integers(codes, "codes")
+    if given.size and not -(1 << bits - 1) <= int(given.min()) <= int(given.max()) < 1 << bits:
+        raise QfwError(f"codes {int(given.min())}..{int(given.max())} do not fit {bits} bits")
+    holder = np.dtype(np.int8 if bits <= 8 else np.int16)
+    if given.dtype.itemsize == holder.itemsize:
+        return contiguous(given)
+    return given.astype(holder, order="C")
 
 
 def compute_dtype(real: np.dtype[Any]) -> np.dtype[Any]:
@@ -123,5 +144,7 @@ def mask_bits(mask: npt.ArrayLike, n: int) -> Array:
     if array.dtype != np.uint8:
         raise DTypeError(f"mask must be uint8 (packed bits), not {array.dtype}")
     if array.shape != ((n + 7) // 8,):
-        raise ShapeError(f"mask must have the shape {((n + 7) // 8,)} for {n} elements, not {array.shape}")
+        raise ShapeError(
+            f"mask of {n} bits must have the shape {((n + 7) // 8,)}, not {array.shape}"
+        )
     return contiguous(array)

@@ -182,10 +182,9 @@ def machine() -> dict[str, str | None]:
 QUANT_NOTES = (
     "GB/s counts the float input; of pack and unpack, the integer codes (int8 up to 8 bits, "
     "else int16).",
-    "memcpy is np.copyto into a buffer touched before. `quantize` allocates its result anew in "
-    "every call; rows with out= write into a buffer touched before.",
-    "torch allocates the output of fake_quantize in every call; the row without out= does the "
-    "same.",
+    "memcpy is np.copyto into a buffer touched before; quantize and fake_quantize, ours and "
+    "torch's, allocate their result anew in every call.",
+    "pack and unpack write into buffers touched before.",
 )
 
 
@@ -204,7 +203,6 @@ def quant_suite(elements: int) -> Iterator[Case]:
 
 def _groupwise(x: Any) -> Iterator[Case]:
     copy = x.copy()
-    codes = np.zeros(x.shape, np.int8)
     gigabytes = x.nbytes / 1e9
 
     def memcpy() -> None:
@@ -219,24 +217,24 @@ def _groupwise(x: Any) -> Iterator[Case]:
         yield case(f"quantize(x, {fmt})", partial(tensor.quantize, x, fmt))
     for g in GROUPS:
         args = (x, *quant.qparams(x, 8, group=g), -127, 127)
-        run = partial(quant.quantize_affine, *args, group=g, out=codes)
-        yield case(f"quantize_affine int8, group={g}, out=", run)
+        yield case(
+            f"quantize_affine int8, group={g}", partial(quant.quantize_affine, *args, group=g)
+        )
 
 
 def _fake_quantize(x: Any, torch: Any) -> Iterator[Case]:
     """Per tensor and per channel, beside torch's forward where torch is there."""
-    out = np.zeros_like(x)
     zero = np.int32(0)
     zeros = np.zeros(CHANNELS, np.int32)
     scale = np.float32(0.03)
     scales = np.linspace(0.01, 0.05, CHANNELS, dtype=np.float32)
     size = _short(x.size)
 
-    def per_tensor(out: Any) -> object:
-        return quant.fake_quantize_affine(x, scale, zero, -128, 127, out=out)
+    def per_tensor() -> object:
+        return quant.fake_quantize_affine(x, scale, zero, -128, 127)
 
-    def per_channel(out: Any) -> object:
-        return quant.fake_quantize_affine(x, scales, zeros, -128, 127, axis=0, out=out)
+    def per_channel() -> object:
+        return quant.fake_quantize_affine(x, scales, zeros, -128, 127, axis=0)
 
     peers: dict[str, Run] = {}
     if torch:
@@ -248,16 +246,15 @@ def _fake_quantize(x: Any, torch: Any) -> Iterator[Case]:
 
     for grain, run in (("tensor", per_tensor), ("channel", per_channel)):
         peer = peers.get(grain)
-        for suffix, target in (("", None), (", out=", out)):
-            yield Case(
-                f"fake_quantize per {grain}, {size}{suffix}",
-                partial(run, target),
-                x.nbytes / 1e9,
-                "GB/s",
-                peer="torch" if peer else None,
-                peer_run=peer,
-                bar=TORCH_BAR if peer else None,
-            )
+        yield Case(
+            f"fake_quantize per {grain}, {size}",
+            run,
+            x.nbytes / 1e9,
+            "GB/s",
+            peer="torch" if peer else None,
+            peer_run=peer,
+            bar=TORCH_BAR if peer else None,
+        )
 
 
 def _packing(rng: Any, elements: int, bits: int) -> Iterator[Case]:
@@ -269,7 +266,7 @@ def _packing(rng: Any, elements: int, bits: int) -> Iterator[Case]:
     pack = partial(quant.pack, codes, bits, out=packed)
     unpack = partial(quant.unpack, packed, bits, elements, out=back)
     for name, run in (("pack", pack), ("unpack", unpack)):
-        title = f"{name} {bits} bits, {np.dtype(dtype).name}, out="
+        title = f"{name} {bits} bits, {np.dtype(dtype).name}"
         yield Case(title, run, codes.nbytes / 1e9, "GB/s", bar=PACK_BAR, bar_of="rate")
 
 

@@ -2,14 +2,14 @@
 
     code = clamp(round(x / scale) + zero_point, qmin, qmax)
 
-per tensor, per channel (``axis=k``), per row (``axis="row"``) and per group (``group=n`` along the last
-axis), forward and backward, for float32, float64, float16 and bfloat16. `docs/numerics.md` section 10
-defines every bit.
+per tensor, per channel (``axis=k``), per row (``axis="row"``) and per group (``group=n`` along the
+last axis), forward and backward, for float32, float64, float16 and bfloat16. `docs/numerics.md`
+section 10 defines every bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -24,24 +24,6 @@ from ._arrays import Array
 from ._core import ffi, lib
 from .errors import NonFiniteError, QfwError, ScaleError, ShapeError
 from .formats import ROUNDINGS, Axis, Float32, Format, Layout, layout_of
-
-__all__ = [
-    "Description",
-    "core_info",
-    "dequantize_affine",
-    "dequantize_affine_backward",
-    "describe",
-    "draws",
-    "fake_quantize_affine",
-    "fake_quantize_affine_backward",
-    "isa",
-    "pack",
-    "qparams",
-    "quantize_affine",
-    "quantize_affine_backward",
-    "uniforms",
-    "unpack",
-]
 
 _IN_RANGE = ("inclusive", "strict")
 _ISAS = ("portable", "avx2")
@@ -91,7 +73,9 @@ def _check(status: int, what: str) -> None:
         raise _ERRORS.get(status, QfwError)(f"{what}: {text}")
 
 
-def _run(what: str, data: dict[str, Array | None], function: Callable[..., int], *args: Any) -> None:
+def _run(
+    what: str, data: Mapping[str, Array | None], function: Callable[..., int], *args: Any
+) -> None:
     """Calls C in a defined float mode; a non-finite number is traced to its array."""
     mode = lib.qfw_host_float_enter()
     try:
@@ -104,13 +88,13 @@ def _run(what: str, data: dict[str, Array | None], function: Callable[..., int],
 
 
 def _check_finite(x: Array, what: str) -> None:
-    if lib.qfw_check_finite(_read(x), x.size, arrays.REALS.index(x.dtype.name)):
+    if lib.qfw_check_finite(_table(_isa.get()), _read(x), x.size, arrays.REALS.index(x.dtype.name)):
         at = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
         place = f"[{', '.join(map(str, at))}]" if x.ndim else ""
         raise NonFiniteError(f"{what}{place} is {x[at]}: data must be finite")
 
 
-def _check_all_finite(what: str, data: dict[str, Array | None]) -> None:
+def _check_all_finite(what: str, data: Mapping[str, Array | None]) -> None:
     for name, array in data.items():
         if array is not None and array.dtype.name in arrays.REALS:
             _check_finite(array, f"{what}: {name}")
@@ -134,7 +118,7 @@ def _fill_layout(c: Any, layout: Layout, exact: bool) -> None:
 
 def _fill_key(key: Any, seed: int, step: int, stream: int) -> None:
     words = (arrays.word(seed, "seed"), arrays.word(step, "step"), arrays.word(stream, "stream"))
-    lib.qfw_make_key(*words, ffi.addressof(key))
+    lib.qfw_make_key(*words, key)
 
 
 # --- the affine family ---------------------------------------------------------------------------
@@ -161,7 +145,7 @@ def _descriptor(call: Call) -> tuple[Any, tuple[int, ...]]:
     c.rounding = arrays.choice(rules.rounding, "rounding", ROUNDINGS)
     c.in_range = arrays.choice(rules.in_range, "in_range", _IN_RANGE)
     c.qmin, c.qmax = call.qmin, call.qmax
-    _fill_key(c.key, rules.seed, rules.step, rules.stream)
+    _fill_key(ffi.addressof(c, "key"), rules.seed, rules.step, rules.stream)
     status = lib.qfw_affine_check(c)
     codes = f"{call.qmin}..{call.qmax}"
     if status == lib.QFW_E_GROUP:
@@ -174,7 +158,7 @@ def _descriptor(call: Call) -> tuple[Any, tuple[int, ...]]:
     return c, scale_shape
 
 
-def _affine(call: Call) -> Any:
+def _affine(call: Call, return_mask: bool = False) -> Any:
     """Runs a call: the result, or (result, mask)."""
     c, scale_shape = _descriptor(call)
     precision = arrays.compute_dtype(call.real)
@@ -184,7 +168,7 @@ def _affine(call: Call) -> Any:
     y = arrays.output(call.out, call.shape, call.result, {**data, "scale": s, "mask": call.mask})
     if call.out is not None:  # a caller's array is not touched by a call that fails
         _check_all_finite(call.op, data)
-    bits = np.empty((y.size + 7) // 8, np.uint8) if call.return_mask else None
+    bits = np.empty((y.size + 7) // 8, np.uint8) if return_mask else None
     d = ffi.new("qfw_affine_data *")
     keep = [_read(call.x), _read(call.dy), _read(call.mask), _read(s), _read(z)]
     d.x, d.dy, d.mask_in, d.scale = keep[:4]
@@ -223,8 +207,8 @@ def quantize_affine(
     """
     rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
     points = (scale, zero_point, qmin, qmax)
-    keywords = {"dtype": dtype, "out": out, "return_mask": return_mask}
-    return _affine(affine.forward("quantize_affine", rules, x, *points, **keywords))
+    call = affine.forward("quantize_affine", rules, x, *points, dtype=dtype, out=out)
+    return _affine(call, return_mask)
 
 
 def fake_quantize_affine(
@@ -248,8 +232,7 @@ def fake_quantize_affine(
     """(code - zero_point) * scale in x's type: quantize_affine and back."""
     rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
     points = (scale, zero_point, qmin, qmax)
-    keywords = {"out": out, "return_mask": return_mask}
-    return _affine(affine.forward("fake_quantize_affine", rules, x, *points, **keywords))
+    return _affine(affine.forward("fake_quantize_affine", rules, x, *points, out=out), return_mask)
 
 
 def dequantize_affine(
@@ -389,7 +372,17 @@ def qparams(
     real = arrays.REALS.index(given.dtype.name)
     zp = _write(zero)
     pointers = (_read(given), _write(scale), ffi.cast("int32_t *", zp))
-    _run("qparams", {"x": given}, lib.qfw_affine_params, c, real, width, symmetric, *pointers)
+    _run(
+        "qparams",
+        {"x": given},
+        lib.qfw_affine_params,
+        _table(_isa.get()),
+        c,
+        real,
+        width,
+        symmetric,
+        *pointers,
+    )
     return scale, zero
 
 
@@ -398,19 +391,12 @@ def qparams(
 
 def pack(codes: npt.ArrayLike, bits: int, *, out: Array | None = None) -> Array:
     """Integers to a bit string of exactly `bits` bits each, LSB first: ceil(n * bits / 8) bytes."""
-    given = np.asarray(codes)
     width = arrays.integer(bits, "bits", 1, 16)
-    if given.dtype.kind not in "iu":
-        raise arrays.DTypeError(f"codes must be integers, not {given.dtype}")
-    if given.size and not -(1 << width - 1) <= int(given.min()) <= int(given.max()) < 1 << width:
-        raise QfwError(f"codes {int(given.min())}..{int(given.max())} do not fit {width} bits")
-    holder = "int8" if width <= 8 else "int16"
-    plain = given.dtype.itemsize == np.dtype(holder).itemsize
-    data = arrays.contiguous(given) if plain else given.astype(holder, order="C")
-    packed = arrays.output(out, ((data.size * width + 7) // 8,), np.dtype(np.uint8), {"codes": data})
+    data = arrays.codes_of_bits(codes, width)
+    shape = ((data.size * width + 7) // 8,)
+    packed = arrays.output(out, shape, np.dtype(np.uint8), {"codes": data})
     source, target = _read(data), _write(packed)
-    status = lib.qfw_pack(source, width > 8, data.size, width, target)
-    _check(status, "pack")
+    _check(lib.qfw_pack(source, width > 8, data.size, width, target), "pack")
     return packed
 
 
@@ -421,14 +407,13 @@ def unpack(
     width = arrays.integer(bits, "bits", 1, 16)
     count = arrays.integer(n, "n", 0, 2**60)
     given = arrays.contiguous(np.asarray(data))
-    if given.dtype != np.uint8 or given.shape != ((count * width + 7) // 8,):
-        shape = ((count * width + 7) // 8,)
+    shape = ((count * width + 7) // 8,)
+    if given.dtype != np.uint8 or given.shape != shape:
         raise ShapeError(f"data must be uint8 {shape}, not {given.dtype} {given.shape}")
     name = f"{'int' if signed else 'uint'}{8 if width <= 8 else 16}"
     codes = arrays.output(out, (count,), np.dtype(name), {"data": given})
     source, target = _read(given), _write(codes)
-    status = lib.qfw_unpack(source, count, width, signed, width > 8, target)
-    _check(status, "unpack")
+    _check(lib.qfw_unpack(source, count, width, signed, width > 8, target), "unpack")
     return codes
 
 
@@ -486,7 +471,7 @@ def convert(
     how = ffi.new("qfw_encoding *")
     how.rounding = arrays.choice(rounding, "rounding", ROUNDINGS)
     how.dynamic = dynamic
-    _fill_key(how.key, *key)
+    _fill_key(ffi.addressof(how, "key"), *key)
     saturated = ffi.new("uint64_t *")
     data = {"x": src.codes.view(np.float32)} if isinstance(src.format, Float32) else {}
     args = (_table(_isa.get()), c_src, c_dst, how, saturated)

@@ -41,13 +41,9 @@ class QTensor:
         zero_point: npt.ArrayLike | None = None,
     ) -> QTensor:
         """A tensor of these very codes. Asym without a zero point has 0."""
-        given = np.asarray(codes)
         if isinstance(fmt, Float32):
-            if scale is not None or zero_point is not None:
-                raise QfwError("Float32() has neither scale nor zero_point")
-            return quantize(given, fmt)
-        if given.dtype.kind not in "iu":
-            raise DTypeError(f"codes must be integers, not {given.dtype}")
+            return quantize(codes, fmt, scale=scale, zero_point=zero_point)
+        given = arrays.integers(codes, "codes")
         if given.size and not fmt.qmin <= int(given.min()) <= int(given.max()) <= fmt.qmax:
             found = f"{int(given.min())}..{int(given.max())}"
             raise QfwError(f"codes of {fmt} must be {fmt.qmin}..{fmt.qmax}, not {found}")
@@ -157,8 +153,8 @@ def quantize(
 ) -> QTensor:
     """x (taken as float32) in a format: the exact quotient x / scale, rounded.
 
-    Without `scale` the format's range says how it is found; with it, what does not fit saturates and
-    is counted. `rounding` is the format's unless given; (seed, step, stream) key the draws of
+    Without `scale` the format's range says how it is found; with it, what does not fit saturates
+    and is counted. `rounding` is the format's unless given; (seed, step, stream) key the draws of
     stochastic rounding.
     """
     key = (seed, step, stream)
@@ -178,11 +174,11 @@ def requant(
     step: int = 0,
     stream: int = 0,
 ) -> QTensor:
-    """An accumulator's integers at a width of at most 16 bits: one integer multiplication an element.
+    """An accumulator's integers at a width of at most 16 bits, by one integer multiplication each.
 
     Without `scale` the smallest that holds the absmax is found (dynamic); with it the scale is
-    fixed, and what does not fit saturates and is counted. container None: 8 up to 8 bits, else 16; 32
-    keeps int32 slots (`SymInt32`). Scales keep their granularity.
+    fixed, and what does not fit saturates and is counted. container None: 8 up to 8 bits, else 16;
+    32 keeps int32 slots (`SymInt32`). Scales keep their granularity.
     """
     if not isinstance(t, QTensor) or isinstance(t.format, Float32):
         found = t.format if isinstance(t, QTensor) else type(t).__name__
@@ -204,7 +200,7 @@ def _floats(x: npt.ArrayLike) -> Stored:
     if array.dtype.kind not in "iuf" and array.dtype.name not in arrays.REALS:
         raise DTypeError(f"x must be real numbers, not {array.dtype}")
     with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite and is refused
-        given = np.require(array, np.float32, "CA")
+        given = np.require(array, np.float32, ["C", "A"])
     return Stored(Float32(), given.shape, given.reshape(-1).view(np.uint8), None, None)
 
 
@@ -242,7 +238,7 @@ def _store(codes: Array, fmt: Format) -> Array:
     """Codes as the bytes of a format's container."""
     if fmt.container == "packed" and fmt.bits not in (8, 16):
         return quant.pack(codes, fmt.bits)
-    return codes.astype(np.dtype(fmt.code_dtype).newbyteorder("<"), order="C").reshape(-1).view(np.uint8)
+    return codes.astype(fmt.code_dtype, order="C").reshape(-1).view(np.uint8)
 
 
 def _encode(
@@ -271,9 +267,13 @@ def _encode(
     else:
         dynamic = isinstance(fmt.range, str)
         shape = fmt.scale_shape(src.shape)
-        s = np.empty(shape, np.float32) if dynamic else np.full(shape, _fixed_scale(fmt), np.float32)
+        s = (
+            np.empty(shape, np.float32)
+            if dynamic
+            else np.full(shape, _fixed_scale(fmt), np.float32)
+        )
         z = np.zeros(shape, np.uint16) if fmt.asymmetric else None
-    codes = np.zeros(fmt.codes_nbytes(src.shape), np.uint8)
+    codes = np.empty(fmt.codes_nbytes(src.shape), np.uint8)
     stored = Stored(fmt, src.shape, codes, s, z)
     mode = fmt.rounding if rounding is None else rounding
     return QTensor(stored, quant.convert(src, stored, dynamic=dynamic, rounding=mode, key=key))
@@ -281,7 +281,7 @@ def _encode(
 
 def _fixed_scale(fmt: Format) -> np.float32:
     """The smallest scale whose largest code reaches the format's fixed range."""
-    top = Stored(Float32(), (), np.array(fmt.range, np.float32).reshape(-1).view(np.uint8), None, None)
+    top = _floats(np.array(fmt.range, np.float32))
     probe = type(fmt)(fmt.bits, scale=fmt.scale)  # type: ignore[call-arg]  # Sym or Asym
     scale = _encode(top, probe, None, None, None, (0, 0, 0)).scale
     assert scale is not None

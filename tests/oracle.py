@@ -223,6 +223,12 @@ def sym_scale_of_floats(
     return scale_above(absmax / top_code(bits), power, kind)
 
 
+def mantissa_above(v: Fraction, kind: str = "float32") -> Fraction:
+    """The smallest number >= v > 0 with a float's mantissa and any exponent."""
+    unit = pow2(floor_log2(v) - FLOATS[kind].precision + 1)
+    return ceil(v / unit) * unit
+
+
 def asym_params_of_floats(
     values: Iterable[Fraction], bits: int, power: bool = False, kind: str = "float32"
 ) -> tuple[Fraction, int]:
@@ -232,14 +238,13 @@ def asym_params_of_floats(
     if hi == lo:
         return Fraction(1), 0
     n = top_code(bits, asymmetric=True)
-    unit = pow2(floor_log2(hi - lo) - FLOATS[kind].precision + 1)
-    s = scale_above(ceil((hi - lo) / unit) * unit / n, power, kind)
+    s = scale_above(mantissa_above(hi - lo, kind) / n, power, kind)
     return s, max(0, min(n, ceil(-lo / s - Fraction(1, 2))))
 
 
 def asym_params(pairs: Iterable[Pair], bits: int, power: bool = False) -> tuple[Fraction, int]:
     """Dynamic Asym scale and zero point of a run of (mantissa, scale)."""
-    values = (scale(s, abs(m), 1) * (1 if m > 0 else -1) for m, s in pairs if m)
+    values = (mantissa_above(s * abs(m)) * (1 if m > 0 else -1) for m, s in pairs if m)
     return asym_params_of_floats(values, bits, power)
 
 

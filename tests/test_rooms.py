@@ -115,8 +115,8 @@ def global_faults(file: str, text: str) -> list[str]:
     found, functions = declarations(text)
     faults = []
     for d in found:
-        is_type = re.match(r"typedef|QFW_STATIC_ASSERT\(|(struct|union|enum)\b([^(=]*\{\}| \w+)$", d)
-        is_prototype = "(" in d and "=" not in d
+        is_type = re.match(r"typedef|(struct|union|enum)\b([^(=]*\{\}| \w+)$", d)
+        is_prototype = "(" in d and ("=" not in d or d.startswith("QFW_STATIC_ASSERT("))
         if not (is_type or is_prototype or constant(d)):
             faults.append(f"{file}: variable {d!r}")
     for head, body in functions:

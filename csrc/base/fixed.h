@@ -1,4 +1,5 @@
-/* Words, high-word products and the bits of floats. Everything here is total: no input overflows. */
+/* Words, high-word products and the bits of floats. Everything here is total: no input overflows.
+ */
 #ifndef QFW_BASE_FIXED_H
 #define QFW_BASE_FIXED_H
 
@@ -24,13 +25,14 @@
 
 #define QFW_CONCAT_(a, b) a##b
 #define QFW_CONCAT(a, b) QFW_CONCAT_(a, b)
-#define QFW_STATIC_ASSERT(cond, name) typedef char QFW_CONCAT(qfw_assert_##name##_, __LINE__)[(cond) ? 1 : -1]
+#define QFW_STATIC_ASSERT(cond, name) \
+    typedef char QFW_CONCAT(qfw_assert_##name##_, __LINE__)[(cond) ? 1 : -1]
 
 QFW_STATIC_ASSERT((-1 >> 1) == -1, right_shift_is_arithmetic);
 QFW_STATIC_ASSERT(sizeof(float) == 4 && sizeof(double) == 8, ieee_sizes);
 
-/* Sum and product mod 2^32. Through 64 bits, so that no sanitizer takes the wrap for an accident; compilers emit the plain
- * 32-bit instruction. */
+/* Sum and product mod 2^32. Through 64 bits, so that no sanitizer takes the wrap for an accident;
+ * compilers emit the plain 32-bit instruction. */
 static inline uint32_t qfw_add32(uint32_t a, uint32_t b)
 {
     return (uint32_t)((uint64_t)a + b);
@@ -67,8 +69,8 @@ static inline uint32_t qfw_abs32(int32_t v)
 
 /* The high word of a * b. */
 #if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
-/* These cores have no 32 x 32 -> 64 multiply; four 16 x 16 products cost half of the compiler's helper.
- * mid <= (2^16-1)^2 + 2 (2^16-1) < 2^32. */
+/* These cores have no 32 x 32 -> 64 multiply; four 16 x 16 products cost half of the compiler's
+ * helper. mid <= (2^16-1)^2 + 2 (2^16-1) < 2^32. */
 static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
 {
     const uint32_t al = a & 0xFFFFu, ah = a >> 16, bl = b & 0xFFFFu, bh = b >> 16;

@@ -1,4 +1,5 @@
-/* float16 and bfloat16, in integers: the same bits on every machine, NaN payloads aside (callers refuse NaN). */
+/* float16 and bfloat16, in integers: the same bits on every machine, NaN payloads aside (callers
+ * refuse NaN). */
 #ifndef QFW_BASE_HALF_H
 #define QFW_BASE_HALF_H
 
@@ -9,8 +10,8 @@ static inline float qfw_from_bf16(uint16_t h)
     return qfw_from_bits_f32((uint32_t)h << 16);
 }
 
-/* To nearest even. Adding 0x7FFF + (lowest kept bit) carries exactly when the dropped half rounds up; it may carry into
- * the exponent and so on to infinity, which is the right result there. */
+/* To nearest even. Adding 0x7FFF + (lowest kept bit) carries exactly when the dropped half rounds
+ * up; it may carry into the exponent and so on to infinity, which is the right result there. */
 static inline uint16_t qfw_to_bf16(float v)
 {
     const uint32_t u = qfw_bits_f32(v);
@@ -19,7 +20,8 @@ static inline uint16_t qfw_to_bf16(float v)
 
 static inline float qfw_from_f16(uint16_t h)
 {
-    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 0x3FFu;
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
+                   fraction = h & 0x3FFu;
     if (exponent == 31) {
         return qfw_from_bits_f32(sign | QFW_F32_INF | fraction << 13);
     }
@@ -38,7 +40,8 @@ static inline uint16_t qfw_to_f16(float v)
     if (magnitude >= 0x47800000u) { /* 2^16 and above, infinity, NaN */
         return (uint16_t)(sign | 0x7C00u | (magnitude > QFW_F32_INF ? 0x200u : 0u));
     }
-    /* Drop `cut` bits of the significand `m`: 13 for a normal half, more the deeper it is subnormal. */
+    /* Drop `cut` bits of the significand `m`: 13 for a normal half, more the deeper it is
+     * subnormal. */
     const uint32_t exponent = magnitude >> 23;
     const bool normal = exponent >= 113;
     const uint32_t cut = normal ? 13 : 126 - exponent;

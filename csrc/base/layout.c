@@ -63,6 +63,7 @@ qfw_run qfw_run_of(const qfw_layout *layout, int64_t scale, int64_t number)
     const int64_t groups = groups_of(layout);
     const int64_t outer = layout->shared != 0 ? number : scale / groups, g = scale % groups;
     const int64_t start = g * layout->group * layout->inner;
-    const qfw_run run = {outer * layout->axis * layout->inner + start, end_of(layout, g) - start, scale};
+    const qfw_run run = {outer * layout->axis * layout->inner + start, end_of(layout, g) - start,
+                         scale};
     return run;
 }

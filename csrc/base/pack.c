@@ -2,11 +2,13 @@
 
 #include "include/qfw.h"
 
-void qfw_unpack_tile(const uint8_t *packed, uint64_t first, size_t n, int bits, bool is_signed, int32_t *codes)
+void qfw_unpack_tile(const uint8_t *packed, uint64_t first, size_t n, int bits, bool is_signed,
+                     int32_t *codes)
 {
     const uint64_t bit = first * (uint64_t)bits;
     const uint8_t *p = packed + bit / 8;
-    const uint32_t mask = (UINT32_C(1) << bits) - 1, sign = is_signed ? UINT32_C(1) << (bits - 1) : 0;
+    const uint32_t mask = (UINT32_C(1) << bits) - 1,
+                   sign = is_signed ? UINT32_C(1) << (bits - 1) : 0;
     int have = -(int)(bit % 8); /* bits of `acc` not yet used; at most 7 + 16 */
     uint32_t acc = 0;
     for (size_t i = 0; i < n; i++) {
@@ -43,9 +45,10 @@ void qfw_pack_tile(uint8_t *packed, uint64_t first, size_t n, int bits, const in
     }
 }
 
-/* Whole arrays go eight codes, so `bits` bytes, at a time: four codes to a word of 4 * bits <= 60 bits (16 bits are plain
- * int16 and take the tile's way). A block is written as 8 or 16 bytes, the next one mends what is too much; the last blocks,
- * where that would pass the end, take the tile's way too. */
+/* Whole arrays go eight codes, so `bits` bytes, at a time: four codes to a word of 4 * bits <= 60
+ * bits (16 bits are plain int16 and take the tile's way). A block is written as 8 or 16 bytes, the
+ * next one mends what is too much; the last blocks, where that would pass the end, take the tile's
+ * way too. */
 
 typedef struct {
     uint64_t w0, w1;
@@ -103,27 +106,32 @@ static size_t whole_blocks(size_t n, int bits)
 }
 
 /* `wide` is a constant at each call, so each becomes a loop of its own. */
-static inline void pack_blocks(const void *codes, bool wide, size_t blocks, int bits, uint8_t *packed)
+static inline void pack_blocks(const void *codes, bool wide, size_t blocks, int bits,
+                               uint8_t *packed)
 {
     const int half = 4 * bits;
     const uint64_t mask = low_bits(bits);
     for (size_t i = 0; i < blocks; i++, packed += bits) {
         uint64_t w[2] = {0, 0};
         for (size_t k = 0; k < 8; k++) {
-            const int32_t c = wide ? ((const int16_t *)codes)[8 * i + k] : ((const int8_t *)codes)[8 * i + k];
+            const int32_t c =
+                wide ? ((const int16_t *)codes)[8 * i + k] : ((const int8_t *)codes)[8 * i + k];
             w[k / 4] |= ((uint64_t)(uint32_t)c & mask) << ((int)(k % 4) * bits);
         }
         store_block(packed, join(w[0], w[1], half), bits);
     }
 }
 
-static inline void unpack_blocks(const uint8_t *packed, bool is_signed, size_t blocks, int bits, bool wide, void *codes)
+static inline void unpack_blocks(const uint8_t *packed, bool is_signed, size_t blocks, int bits,
+                                 bool wide, void *codes)
 {
     const int half = 4 * bits;
-    const uint32_t mask = (uint32_t)low_bits(bits), sign = is_signed ? UINT32_C(1) << (bits - 1) : 0;
+    const uint32_t mask = (uint32_t)low_bits(bits),
+                   sign = is_signed ? UINT32_C(1) << (bits - 1) : 0;
     for (size_t i = 0; i < blocks; i++, packed += bits) {
         const block b = load_block(packed, bits);
-        const uint64_t w[2] = {b.w0 & low_bits(half), (b.w0 >> half | b.w1 << (64 - half)) & low_bits(half)};
+        const uint64_t w[2] = {b.w0 & low_bits(half),
+                               (b.w0 >> half | b.w1 << (64 - half)) & low_bits(half)};
         for (size_t k = 0; k < 8; k++) {
             const uint32_t u = (uint32_t)(w[k / 4] >> ((int)(k % 4) * bits) & mask);
             const int32_t c = (int32_t)(u ^ sign) - (int32_t)sign;
@@ -138,7 +146,8 @@ static inline void unpack_blocks(const uint8_t *packed, bool is_signed, size_t b
 
 enum { TILE = 64 };
 
-static qfw_status check(const void *codes, int32_t wide, size_t n, int32_t bits, const uint8_t *packed)
+static qfw_status check(const void *codes, int32_t wide, size_t n, int32_t bits,
+                        const uint8_t *packed)
 {
     if (bits < 1 || bits > 16) {
         return QFW_E_BITS;
@@ -161,7 +170,9 @@ qfw_status qfw_pack(const void *codes, int32_t wide, size_t n, int32_t bits, uin
     } else {
         pack_blocks(codes, false, blocks, bits, packed);
     }
-    packed[(n * (size_t)bits - 1) / 8] = 0; /* the bits after the last code */
+    if (8 * blocks < n) {
+        packed[(n * (size_t)bits - 1) / 8] = 0; /* the bits after the last code */
+    }
     for (size_t i = 8 * blocks; i < n; i += TILE) {
         int32_t tile[TILE];
         const size_t count = n - i < TILE ? n - i : TILE;
@@ -173,7 +184,8 @@ qfw_status qfw_pack(const void *codes, int32_t wide, size_t n, int32_t bits, uin
     return QFW_OK;
 }
 
-qfw_status qfw_unpack(const uint8_t *packed, size_t n, int32_t bits, int32_t is_signed, int32_t wide, void *codes)
+qfw_status qfw_unpack(const uint8_t *packed, size_t n, int32_t bits, int32_t is_signed,
+                      int32_t wide, void *codes)
 {
     const qfw_status status = check(codes, wide, n, bits, packed);
     if (status != QFW_OK || n == 0) {

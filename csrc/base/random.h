@@ -38,7 +38,8 @@ static inline qfw_affine_draw qfw_block_draw(const qfw_key *key, uint64_t elemen
     return d;
 }
 
-/* u of elements in ascending order: two draws at each block of 32, one addition an element in between. */
+/* u of elements in ascending order: two draws at each block of 32, one addition an element in
+ * between. */
 typedef struct {
     const qfw_key *key;
     uint64_t next; /* the element that `u` is for */

@@ -6,8 +6,9 @@
 #include "base/scale.h"
 #include "include/qfw.h"
 
-/* a * s_in / s_out, rounded (section 6). |a| <= limit after the clamp, so (|a| << up) < 2^31, mult < 2^31, the high word is
- * below 2^30 and so is every rounding constant: the sums stay below 2^31. The result is at most 2^18 in magnitude. */
+/* a * s_in / s_out, rounded (section 6). |a| <= limit after the clamp, so (|a| << up) < 2^31, mult
+ * < 2^31, the high word is below 2^30 and so is every rounding constant: the sums stay below 2^31.
+ * The result is at most 2^18 in magnitude. */
 static inline int32_t qfw_rescale(int32_t a, const qfw_ratio *r, qfw_rounding mode, uint32_t u)
 {
     const uint32_t magnitude = qfw_abs32(a) < r->limit ? qfw_abs32(a) : r->limit;
@@ -28,13 +29,17 @@ static inline int32_t qfw_rescale(int32_t a, const qfw_ratio *r, qfw_rounding mo
     return a < 0 ? -(int32_t)v : (int32_t)v;
 }
 
-enum { QFW_QUOTIENT_MAX = 1 << 17 }; /* stands for every quotient of at least 2^17: no code is that large */
+enum {
+    QFW_QUOTIENT_MAX = 1 << 17
+}; /* stands for every quotient of at least 2^17: no code is that large */
 
 /* The exact quotient x / s, rounded (section 7); x finite.
- * With x = a 2^x_e and s = mant 2^exp the quotient is a 2^d / mant, d = x_e - exp. Its floor is estimated as (a * recip) >> (54 - d):
- * never above it, and short of it by less than a 2^(d-54) < 2^-13, so by one at most. The remainder then is below 2 mant < 2^25,
- * so 32 bits hold it exactly although the numerator needs 41. */
-static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_rounding mode, uint32_t u)
+ * With x = a 2^x_e and s = mant 2^exp the quotient is a 2^d / mant, d = x_e - exp. Its floor is
+ * estimated as (a * recip) >> (54 - d): never above it, and short of it by less than a 2^(d-54) <
+ * 2^-13, so by one at most. The remainder then is below 2 mant < 2^25, so 32 bits hold it exactly
+ * although the numerator needs 41. */
+static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_rounding mode,
+                                         uint32_t u)
 {
     const uint32_t bits = qfw_bits_f32(x), e = (bits >> 23) & 0xFFu;
     const bool negative = bits >> 31 != 0;
@@ -52,8 +57,8 @@ static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_roun
             floor_q++;
         }
     }
-    /* The fraction is rest / (mant 2^below); below > 0 only where the quotient is under 1. Past 63 nothing changes:
-     * fraction >> 63 is 0 already. */
+    /* The fraction is rest / (mant 2^below); below > 0 only where the quotient is under 1. Past 63
+     * nothing changes: fraction >> 63 is 0 already. */
     const uint32_t below = d >= 0 ? 0 : d > -63 ? (uint32_t)-d : 63;
     bool up;
     if (mode == QFW_STOCHASTIC) {
@@ -64,7 +69,8 @@ static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_roun
             up = ((UINT64_C(1) << 32) - u) * s->mant <= fraction >> below;
         }
     } else {
-        const uint64_t one = (uint64_t)s->mant << (below < 3 ? below : 3); /* from 3 on the fraction is under 1/4 */
+        const uint64_t one = (uint64_t)s->mant
+                             << (below < 3 ? below : 3); /* from 3 on the fraction is under 1/4 */
         const uint64_t twice = 2 * (uint64_t)rest;
         up = twice > one || (twice == one && (mode == QFW_HALF_AWAY || (floor_q & 1u) != 0));
     }
@@ -72,13 +78,14 @@ static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_roun
     return negative ? -v : v;
 }
 
-/* A real to an integer of at most 2^33 in magnitude (section 10). Floats widen to double exactly. */
+/* A real to an integer of at most 2^33 in magnitude (section 10). Floats widen to double exactly.
+ */
 static inline int64_t qfw_round_real(double t, qfw_rounding mode, uint32_t u)
 {
     const double top = 8589934592.0;
     t = t > top ? top : t < -top ? -top : t;
-    const int64_t n = (int64_t)t;    /* towards zero */
-    const double f = t - (double)n;  /* exact, |f| < 1 */
+    const int64_t n = (int64_t)t;   /* towards zero */
+    const double f = t - (double)n; /* exact, |f| < 1 */
     switch (mode) {
     case QFW_STOCHASTIC: {
         const double scaled = f * 4294967296.0; /* exact: a power of two */
@@ -87,14 +94,16 @@ static inline int64_t qfw_round_real(double t, qfw_rounding mode, uint32_t u)
         return n + ((g + (int64_t)u) >> 32);
     }
     case QFW_HALF_EVEN:
-        return n + (f > 0.5 || (f == 0.5 && (n & 1) != 0)) - (f < -0.5 || (f == -0.5 && (n & 1) != 0));
+        return n + (f > 0.5 || (f == 0.5 && (n & 1) != 0)) -
+               (f < -0.5 || (f == -0.5 && (n & 1) != 0));
     case QFW_HALF_AWAY:
     default:
         return n + (f >= 0.5) - (f <= -0.5);
     }
 }
 
-/* m * s rounded once to float32, nearest even; any int32, s normal. Up to 24 bits of m the float product does just that. */
+/* m * s rounded once to float32, nearest even; any int32, s normal. Up to 24 bits of m the float
+ * product does just that. */
 static inline float qfw_product_f32(int32_t m, float s)
 {
     const uint32_t magnitude = qfw_abs32(m);
@@ -104,25 +113,34 @@ static inline float qfw_product_f32(int32_t m, float s)
     const qfw_num n = qfw_num_f32(s);
     const uint64_t p = n.mant * magnitude; /* 2^47 < p < 2^56 */
     const int drop = qfw_msb64(p) - 23;
-    const uint64_t kept = p >> drop, rest = p & ((UINT64_C(1) << drop) - 1), half = UINT64_C(1) << (drop - 1);
-    const uint64_t mant = kept + (rest > half || (rest == half && (kept & 1) != 0)); /* 2^24 is a power of two: exact */
+    const uint64_t kept = p >> drop, rest = p & ((UINT64_C(1) << drop) - 1),
+                   half = UINT64_C(1) << (drop - 1);
+    const uint64_t mant =
+        kept +
+        (rest > half || (rest == half && (kept & 1) != 0)); /* 2^24 is a power of two: exact */
     const int32_t exp = n.exp + drop;
-    /* exp > -126, so 2^exp is normal. mant >= 2^23: from 2^105 on the product is infinite, whatever the power. */
-    const float value = (float)mant * qfw_from_bits_f32((uint32_t)((exp < 127 ? exp : 127) + 127) << 23);
+    /* exp > -126, so 2^exp is normal. mant >= 2^23: from 2^105 on the product is infinite, whatever
+     * the power. */
+    const float value =
+        (float)mant * qfw_from_bits_f32((uint32_t)((exp < 127 ? exp : 127) + 127) << 23);
     return m < 0 ? -value : value;
 }
 
-/* 1 / s rounded once, nearest even, subnormal results included (compilers' soft floats differ there); s normal. */
+/* 1 / s rounded once, nearest even, subnormal results included (compilers' soft floats differ
+ * there); s normal. */
 static inline float qfw_reciprocal_f32(float s)
 {
     const qfw_num n = qfw_num_f32(s);
-    const uint64_t q = (UINT64_C(1) << 54) / n.mant, rest = (UINT64_C(1) << 54) % n.mant; /* 2^30 < q <= 2^31 */
+    const uint64_t q = (UINT64_C(1) << 54) / n.mant,
+                   rest = (UINT64_C(1) << 54) % n.mant; /* 2^30 < q <= 2^31 */
     /* 1 / s = q 2^(-54 - exp). Keep 24 bits, fewer where the last would fall below 2^-149. */
     const int normal = qfw_msb64(q) - 23, floor_drop = 54 + n.exp - 149;
     const int drop = normal > floor_drop ? normal : floor_drop;
-    const uint64_t kept = q >> drop, low = q & ((UINT64_C(1) << drop) - 1), half = UINT64_C(1) << (drop - 1);
+    const uint64_t kept = q >> drop, low = q & ((UINT64_C(1) << drop) - 1),
+                   half = UINT64_C(1) << (drop - 1);
     const bool up = low > half || (low == half && (rest != 0 || (kept & 1) != 0));
-    /* kept 2^(drop - 54 - exp), exactly: exponent field of the last bit plus the significand, whose carry is right too. */
+    /* kept 2^(drop - 54 - exp), exactly: exponent field of the last bit plus the significand, whose
+     * carry is right too. */
     const uint32_t field = (uint32_t)(drop - 54 - n.exp + 149);
     const uint32_t significand = (uint32_t)kept + (up ? 1u : 0u);
     return qfw_from_bits_f32((field << 23) + significand);
@@ -133,8 +151,8 @@ static inline double qfw_reciprocal_f64(double s)
     return 1.0 / s;
 }
 
-/* The one float division: below the smallest normal number the result is 0 with the quotient's sign, since compilers' soft
- * floats differ there. */
+/* The one float division: below the smallest normal number the result is 0 with the quotient's
+ * sign, since compilers' soft floats differ there. */
 static inline float qfw_div_f32(float a, float b)
 {
     const float q = a / b;

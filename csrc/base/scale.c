@@ -1,7 +1,7 @@
 #include "base/scale.h"
 
-/* Shifts to `width` bits, rounding up. `sticky`: something below the last bit was dropped already; then mant has more than
- * `width` bits. */
+/* Shifts to `width` bits, rounding up. `sticky`: something below the last bit was dropped already;
+ * then mant has more than `width` bits. */
 static qfw_num normalise_up(uint64_t mant, int32_t exp, bool sticky, int width)
 {
     qfw_num r = {0, 0};
@@ -47,8 +47,8 @@ qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width)
     const int lift = 62 - qfw_msb64(num);
     num <<= lift;
     exp -= lift;
-    /* num >= 2^62 and over < 2^17: the quotient has at least 45 bits. Where that is short of 54, ten more follow;
-     * they fit, since a quotient below 2^54 times 2^10 does. */
+    /* num >= 2^62 and over < 2^17: the quotient has at least 45 bits. Where that is short of 54,
+     * ten more follow; they fit, since a quotient below 2^54 times 2^10 does. */
     uint64_t quo = num / over, rest = num % over;
     if (quo >> 54 == 0) {
         const uint64_t more = rest << 10;
@@ -127,7 +127,8 @@ uint32_t qfw_num_zero_point(qfw_num v, qfw_num s, uint32_t top)
     }
     uint64_t rest = v.mant % s.mant;
     uint32_t z = (uint32_t)(v.mant / s.mant); /* 0 or 1 */
-    for (int32_t i = 0; i < up; i++) { /* long division, a bit at a time: no product of two mantissas */
+    for (int32_t i = 0; i < up;
+         i++) { /* long division, a bit at a time: no product of two mantissas */
         rest <<= 1;
         z = z << 1 | (rest >= s.mant ? 1u : 0u);
         rest -= rest >= s.mant ? s.mant : 0;

@@ -4,7 +4,8 @@
 
 #include "base/fixed.h"
 
-/* mant * 2^exp. Normalised to `width` bits (24 or 53): 2^(width-1) <= mant < 2^width, any exponent; or mant = 0. */
+/* mant * 2^exp. Normalised to `width` bits (24 or 53): 2^(width-1) <= mant < 2^width, any exponent;
+ * or mant = 0. */
 typedef struct {
     uint64_t mant;
     int32_t exp;
@@ -14,8 +15,8 @@ typedef struct {
 qfw_num qfw_num_f32(float v);
 qfw_num qfw_num_f64(double v);
 
-/* The smallest number of `width` bits >= v * times / over. times < 2^32, 1 <= over <= 2^17 - 1, v.mant < 2^53 and
- * v.mant * times < 2^63. */
+/* The smallest number of `width` bits >= v * times / over. times < 2^32, 1 <= over <= 2^17 - 1,
+ * v.mant < 2^53 and v.mant * times < 2^63. */
 qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width);
 
 /* The smallest number of `width` bits >= a + b. */
@@ -24,18 +25,21 @@ qfw_num qfw_num_add_up(qfw_num a, qfw_num b, int width);
 /* The larger of two normalised numbers of one width. */
 qfw_num qfw_num_max(qfw_num a, qfw_num b);
 
-/* A found scale as a float: 1 for zero; pow2: up to the next power of two; clamped to the normal floats. */
+/* A found scale as a float: 1 for zero; pow2: up to the next power of two; clamped to the normal
+ * floats. */
 float qfw_num_scale_f32(qfw_num v, bool pow2);
 double qfw_num_scale_f64(qfw_num v);
 
-/* ceil(v / s - 1/2), at most `top` (< 2^17): a zero point, rounded half down. Both of one width, s not 0. */
+/* ceil(v / s - 1/2), at most `top` (< 2^17): a zero point, rounded half down. Both of one width, s
+ * not 0. */
 uint32_t qfw_num_zero_point(qfw_num v, qfw_num s, uint32_t top);
 
 /* scale(s_in, m, q) of the numerics page: what a dynamic range needs for |a| <= m. s_in normal. */
 qfw_num qfw_scale_for(float s_in, uint32_t m, uint32_t q);
 
 /* s_in / s_out as the integer steps of a requantization to `bits` signed bits (2..17):
- * round(clamp(a, -limit, limit) * 2^up * mult / 2^(32 + down)). mult < 2^31, 0 <= up <= 30, 12 <= down <= 30. */
+ * round(clamp(a, -limit, limit) * 2^up * mult / 2^(32 + down)). mult < 2^31, 0 <= up <= 30, 12 <=
+ * down <= 30. */
 typedef struct {
     uint32_t mult;
     uint8_t up, down;
@@ -44,7 +48,8 @@ typedef struct {
 
 qfw_ratio qfw_ratio_of(float s_in, float s_out, int bits);
 
-/* Division by a scale: what qfw_round_quotient needs. recip = floor(2^54 / mant), in (2^30, 2^31]. */
+/* Division by a scale: what qfw_round_quotient needs. recip = floor(2^54 / mant), in (2^30, 2^31].
+ */
 typedef struct {
     uint32_t mant, recip;
     int32_t exp;

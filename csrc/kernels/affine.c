@@ -7,7 +7,8 @@
 
 enum { TILE = 64 };
 
-/* Arithmetic in the precision of the computation: float, or double for QFW_F64. Operands are exact in it. */
+/* Arithmetic in the precision of the computation: float, or double for QFW_F64. Operands are exact
+ * in it. */
 static inline double multiply(bool wide, double a, double b)
 {
     return wide ? a * b : (double)((float)a * (float)b);
@@ -41,7 +42,8 @@ static point point_of(const qfw_affine *a, const qfw_affine_data *d, int64_t sca
     return p;
 }
 
-/* The code before the clamp: the one function of the forwards and of the backwards' masks. At most 2^33 + 2^31. */
+/* The code before the clamp: the one function of the forwards and of the backwards' masks. At most
+ * 2^33 + 2^31. */
 static inline int64_t raw_code(const point *p, double x, uint32_t u)
 {
     return qfw_round_real(multiply(p->wide, x, p->r), (qfw_rounding)p->a->rounding, u) + p->zp;
@@ -49,7 +51,8 @@ static inline int64_t raw_code(const point *p, double x, uint32_t u)
 
 static inline bool in_range(const qfw_affine *a, int64_t raw)
 {
-    return a->in_range == QFW_STRICT ? raw > a->qmin && raw < a->qmax : raw >= a->qmin && raw <= a->qmax;
+    return a->in_range == QFW_STRICT ? raw > a->qmin && raw < a->qmax
+                                     : raw >= a->qmin && raw <= a->qmax;
 }
 
 static void store_codes(void *codes, int32_t type, int64_t first, size_t n, const int64_t *v)
@@ -138,7 +141,8 @@ static qfw_status dequantize(const point *p, int64_t first, size_t n)
 {
     double y[TILE];
     for (size_t i = 0; i < n; i++) {
-        y[i] = multiply(p->wide, (double)(load_code(p->d->x, p->a->code, first + (int64_t)i) - p->zp), p->s);
+        y[i] = multiply(p->wide,
+                        (double)(load_code(p->d->x, p->a->code, first + (int64_t)i) - p->zp), p->s);
     }
     qfw_store_reals(p->d->out, p->a->real, first, n, y);
     return QFW_OK;
@@ -163,7 +167,8 @@ static qfw_status backward(const point *p, int64_t first, size_t n)
             continue;
         }
         const uint64_t at = (uint64_t)first + i;
-        const bool passes = p->d->mask_in != NULL ? (p->d->mask_in[at / 8] >> at % 8 & 1) != 0 : in_range(p->a, raw[i]);
+        const bool passes = p->d->mask_in != NULL ? (p->d->mask_in[at / 8] >> at % 8 & 1) != 0
+                                                  : in_range(p->a, raw[i]);
         if (!passes) {
             dy[i] = qfw_from_bits_f64(qfw_bits_f64(dy[i]) >> 63 << 63);
         } else if (p->a->op == QFW_QUANTIZE_BACKWARD) {
@@ -187,7 +192,8 @@ static qfw_status run_tile(const point *p, int64_t first, size_t n)
     }
 }
 
-qfw_status qfw_affine_rows_scalar(const qfw_affine *affine, const qfw_affine_data *data, uint32_t max_zp)
+qfw_status qfw_affine_rows_scalar(const qfw_affine *affine, const qfw_affine_data *data,
+                                  uint32_t max_zp)
 {
     int64_t elements = 0, scales = 0;
     (void)max_zp; /* 64 bits hold every sum */

@@ -5,7 +5,8 @@
 #include "base/half.h"
 #include "kernels/kernels.h"
 
-/* n reals of a type, from element `first` on, to double (exact) and back (rounded once; float values are exact in float32). */
+/* n reals of a type, from element `first` on, to double (exact) and back (rounded once; float
+ * values are exact in float32). */
 static inline void qfw_load_reals(const void *x, int32_t real, int64_t first, size_t n, double *out)
 {
     for (size_t i = 0; i < n; i++) {

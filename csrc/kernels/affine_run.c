@@ -1,4 +1,5 @@
-/* The affine family's edge: what is checked before anything is written, and the finding of scales. */
+/* The affine family's edge: what is checked before anything is written, and the finding of scales.
+ */
 #include "base/layout.h"
 #include "base/scale.h"
 #include "kernels/affine.h"
@@ -38,8 +39,9 @@ qfw_status qfw_affine_check(const qfw_affine *affine)
         return QFW_E_NULL;
     }
     QFW_TRY(qfw_layout_check(&affine->layout, &elements, &scales));
-    if (affine->op < QFW_QUANTIZE || affine->op > QFW_FAKE_QUANTIZE_BACKWARD || !is_real(affine->real) ||
-        affine->rounding < QFW_HALF_AWAY || affine->rounding > QFW_STOCHASTIC || affine->in_range < QFW_INCLUSIVE ||
+    if (affine->op < QFW_QUANTIZE || affine->op > QFW_FAKE_QUANTIZE_BACKWARD ||
+        !is_real(affine->real) || affine->rounding < QFW_HALF_AWAY ||
+        affine->rounding > QFW_STOCHASTIC || affine->in_range < QFW_INCLUSIVE ||
         affine->in_range > QFW_STRICT) {
         return QFW_E_KIND;
     }
@@ -70,16 +72,19 @@ qfw_status qfw_affine_workspace(const qfw_affine *affine, size_t *bytes)
 
 static qfw_status check_data(const qfw_affine *a, const qfw_affine_data *d)
 {
-    const bool backward = a->op >= QFW_QUANTIZE_BACKWARD, dequantize_backward = a->op == QFW_DEQUANTIZE_BACKWARD;
+    const bool backward = a->op >= QFW_QUANTIZE_BACKWARD,
+               dequantize_backward = a->op == QFW_DEQUANTIZE_BACKWARD;
     const bool needs_x = !dequantize_backward && (!backward || d->mask_in == NULL);
     const bool needs_scale = needs_x || a->op != QFW_FAKE_QUANTIZE_BACKWARD;
-    if (d->out == NULL || (needs_x && d->x == NULL) || (backward && d->dy == NULL) || (needs_scale && d->scale == NULL)) {
+    if (d->out == NULL || (needs_x && d->x == NULL) || (backward && d->dy == NULL) ||
+        (needs_scale && d->scale == NULL)) {
         return QFW_E_NULL;
     }
     return QFW_OK;
 }
 
-static qfw_status check_points(const qfw_affine *a, const qfw_affine_data *d, int64_t scales, uint32_t *max_zp)
+static qfw_status check_points(const qfw_affine *a, const qfw_affine_data *d, int64_t scales,
+                               uint32_t *max_zp)
 {
     for (int64_t i = 0; i < scales && d->scale != NULL; i++) {
         const bool ok = a->real == QFW_F64 ? qfw_is_scale_f64(((const double *)d->scale)[i])
@@ -95,7 +100,8 @@ static qfw_status check_points(const qfw_affine *a, const qfw_affine_data *d, in
     return QFW_OK;
 }
 
-qfw_status qfw_affine_run(const qfw_kernels *kernels, const qfw_affine *affine, const qfw_affine_data *data)
+qfw_status qfw_affine_run(const qfw_kernels *kernels, const qfw_affine *affine,
+                          const qfw_affine_data *data)
 {
     if (kernels == NULL || data == NULL) {
         return QFW_E_NULL;
@@ -119,38 +125,49 @@ qfw_status qfw_affine_run(const qfw_kernels *kernels, const qfw_affine *affine, 
 
 const char *qfw_affine_kernel(const qfw_kernels *kernels, const qfw_affine *affine)
 {
-    return kernels == NULL || qfw_affine_check(affine) != QFW_OK ? NULL : kernels->affine_name(affine);
+    return kernels == NULL || qfw_affine_check(affine) != QFW_OK ? NULL
+                                                                 : kernels->affine_name(affine);
 }
 
 enum { TILE = 64 };
 
-/* The largest value and the largest negated value of a scale's elements, at least 0 each: exact, whatever the type. */
-static qfw_status extent(const qfw_layout *layout, int32_t real, const void *x, int64_t scale, double *hi, double *lo)
+/* The largest value and the largest negated value of a run, at least *hi and *lo: exact, whatever
+ * the type. */
+static qfw_status extent(const qfw_kernels *kernels, const void *x, int32_t real, qfw_run run,
+                         double *hi, double *lo)
 {
     double v[TILE];
-    const int64_t runs = qfw_runs_per_scale(layout);
-    *hi = *lo = 0.0;
-    for (int64_t r = 0; r < runs; r++) {
-        const qfw_run run = qfw_run_of(layout, scale, r);
-        for (int64_t at = 0; at < run.n; at += TILE) {
-            const size_t n = run.n - at < TILE ? (size_t)(run.n - at) : TILE;
-            qfw_load_reals(x, real, run.first + at, n, v);
-            for (size_t i = 0; i < n; i++) {
-                if (qfw_not_finite(v[i])) {
-                    return QFW_E_NONFINITE;
-                }
-                *hi = v[i] > *hi ? v[i] : *hi;
-                *lo = -v[i] > *lo ? -v[i] : *lo;
+    if (real == QFW_F32) {
+        int32_t up = 0, down = 0;
+        kernels->extent_f32((const float *)x + run.first, (size_t)run.n, &up, &down);
+        v[0] = (double)qfw_from_bits_f32((uint32_t)up);
+        v[1] = (double)qfw_from_bits_f32((uint32_t)down);
+        *hi = v[0] > *hi ? v[0] : *hi;
+        *lo = v[1] > *lo ? v[1] : *lo;
+        return up >= QFW_F32_INF || down >= QFW_F32_INF ? QFW_E_NONFINITE : QFW_OK;
+    }
+    for (int64_t at = 0; at < run.n; at += TILE) {
+        const size_t n = run.n - at < TILE ? (size_t)(run.n - at) : TILE;
+        qfw_load_reals(x, real, run.first + at, n, v);
+        for (size_t i = 0; i < n; i++) {
+            if (qfw_not_finite(v[i])) {
+                return QFW_E_NONFINITE;
             }
+            *hi = v[i] > *hi ? v[i] : *hi;
+            *lo = -v[i] > *lo ? -v[i] : *lo;
         }
     }
     return QFW_OK;
 }
 
-qfw_status qfw_affine_params(const qfw_layout *layout, int32_t real, int32_t bits, int32_t symmetric, const void *x,
-                             void *scale, int32_t *zero_point)
+qfw_status qfw_affine_params(const qfw_kernels *kernels, const qfw_layout *layout, int32_t real,
+                             int32_t bits, int32_t symmetric, const void *x, void *scale,
+                             int32_t *zero_point)
 {
     int64_t elements = 0, scales = 0;
+    if (kernels == NULL) {
+        return QFW_E_NULL;
+    }
     QFW_TRY(qfw_layout_check(layout, &elements, &scales));
     if (!is_real(real)) {
         return QFW_E_KIND;
@@ -163,13 +180,18 @@ qfw_status qfw_affine_params(const qfw_layout *layout, int32_t real, int32_t bit
     }
     const bool wide = real == QFW_F64;
     const int width = wide ? 53 : 24;
-    const uint32_t top = symmetric != 0 ? (UINT32_C(1) << (bits - 1)) - 1 : (UINT32_C(1) << bits) - 1;
+    const int64_t runs = qfw_runs_per_scale(layout);
+    const uint32_t top =
+        symmetric != 0 ? (UINT32_C(1) << (bits - 1)) - 1 : (UINT32_C(1) << bits) - 1;
     for (int64_t i = 0; i < scales; i++) {
         double hi = 0.0, lo = 0.0;
-        QFW_TRY(extent(layout, real, x, i, &hi, &lo));
+        for (int64_t r = 0; r < runs; r++) {
+            QFW_TRY(extent(kernels, x, real, qfw_run_of(layout, i, r), &hi, &lo));
+        }
         const qfw_num up = wide ? qfw_num_f64(hi) : qfw_num_f32((float)hi);
         const qfw_num down = wide ? qfw_num_f64(lo) : qfw_num_f32((float)lo);
-        const qfw_num range = symmetric != 0 ? qfw_num_max(up, down) : qfw_num_add_up(up, down, width);
+        const qfw_num range =
+            symmetric != 0 ? qfw_num_max(up, down) : qfw_num_add_up(up, down, width);
         const qfw_num found = qfw_num_ratio_up(range, 1, top, width);
         qfw_num s;
         if (wide) {
@@ -184,31 +206,15 @@ qfw_status qfw_affine_params(const qfw_layout *layout, int32_t real, int32_t bit
     return QFW_OK;
 }
 
-qfw_status qfw_check_finite(const void *x, size_t n, int32_t real)
+qfw_status qfw_check_finite(const qfw_kernels *kernels, const void *x, size_t n, int32_t real)
 {
     if (!is_real(real)) {
         return QFW_E_KIND;
     }
-    if (n > 0 && x == NULL) {
+    if (kernels == NULL || (n > 0 && x == NULL)) {
         return QFW_E_NULL;
     }
-    if (real == QFW_F32) { /* the one that is often large: a loop that compilers turn into vectors */
-        uint32_t most = 0;
-        for (size_t i = 0; i < n; i++) {
-            const uint32_t u = qfw_bits_f32(((const float *)x)[i]) & 0x7FFFFFFFu;
-            most = u > most ? u : most;
-        }
-        return most >= QFW_F32_INF ? QFW_E_NONFINITE : QFW_OK;
-    }
-    double v[TILE];
-    for (size_t at = 0; at < n; at += TILE) {
-        const size_t count = n - at < TILE ? n - at : TILE;
-        qfw_load_reals(x, real, (int64_t)at, count, v);
-        for (size_t i = 0; i < count; i++) {
-            if (qfw_not_finite(v[i])) {
-                return QFW_E_NONFINITE;
-            }
-        }
-    }
-    return QFW_OK;
+    double hi = 0.0, lo = 0.0;
+    const qfw_run all = {0, (int64_t)n, 0};
+    return extent(kernels, x, real, all, &hi, &lo);
 }

@@ -7,9 +7,12 @@
 
 enum { TILE = 64 };
 
-/* ---- tiles ------------------------------------------------------------------------------------------------- */
+/* ---- tiles
+ * -------------------------------------------------------------------------------------------------
+ */
 
-/* m[i] = code of element first + i, minus the zero point: |m| < 2^17, or any int32 for an accumulator. */
+/* m[i] = code of element first + i, minus the zero point: |m| < 2^17, or any int32 for an
+ * accumulator. */
 static void decode(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m)
 {
     const bool is_signed = t->format.kind == QFW_SYM;
@@ -35,7 +38,8 @@ static void decode(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, 
     }
     if (!is_signed) {
         for (size_t i = 0; i < n; i++) {
-            m[i] = (m[i] & 0xFFFF) - t->zero_point[scale]; /* an Asym code has 16 bits whatever its container holds */
+            m[i] = (m[i] & 0xFFFF) -
+                   t->zero_point[scale]; /* an Asym code has 16 bits whatever its container holds */
         }
     }
 }
@@ -62,15 +66,18 @@ static void store(const qfw_tensor *t, int64_t first, size_t n, const int32_t *c
     }
 }
 
-/* ---- one run: elements with one scale in src and one in dst -------------------------------------------------- */
+/* ---- one run: elements with one scale in src and one in dst
+ * -------------------------------------------------- */
 
 typedef struct {
+    const qfw_kernels *kernels;
     const qfw_tensor *src, *dst;
     const qfw_encoding *how;
     int32_t qmin, qmax; /* codes of dst */
 } job;
 
-/* The range of a run's values so far: magnitudes of the largest and of the smallest value, each with 0 in it. */
+/* The range of a run's values so far: magnitudes of the largest and of the smallest value, each
+ * with 0 in it. */
 typedef struct {
     qfw_num hi, lo;
 } extent;
@@ -78,18 +85,13 @@ typedef struct {
 static qfw_status extend(const job *j, qfw_run run, extent *e)
 {
     if (j->src->format.kind == QFW_FLOAT32) {
-        const float *x = (const float *)j->src->codes + run.first;
-        uint32_t hi = 0, lo = 0;
-        for (int64_t i = 0; i < run.n; i++) {
-            const uint32_t u = qfw_bits_f32(x[i]), magnitude = u & 0x7FFFFFFFu;
-            uint32_t *side = u >> 31 != 0 ? &lo : &hi;
-            *side = magnitude > *side ? magnitude : *side;
-        }
+        int32_t hi = 0, lo = 0;
+        j->kernels->extent_f32((const float *)j->src->codes + run.first, (size_t)run.n, &hi, &lo);
         if (hi >= QFW_F32_INF || lo >= QFW_F32_INF) {
             return QFW_E_NONFINITE;
         }
-        e->hi = qfw_num_max(e->hi, qfw_num_f32(qfw_from_bits_f32(hi)));
-        e->lo = qfw_num_max(e->lo, qfw_num_f32(qfw_from_bits_f32(lo)));
+        e->hi = qfw_num_max(e->hi, qfw_num_f32(qfw_from_bits_f32((uint32_t)hi)));
+        e->lo = qfw_num_max(e->lo, qfw_num_f32(qfw_from_bits_f32((uint32_t)lo)));
         return QFW_OK;
     }
     uint32_t hi = 0, lo = 0;
@@ -121,16 +123,19 @@ static void settle(const job *j, const extent *e, int64_t scale)
     if (j->dst->format.kind == QFW_SYM) {
         const qfw_num top = qfw_num_max(e->hi, e->lo);
         const bool is_scale = j->src->format.kind != QFW_FLOAT32;
-        *out = qfw_num_scale_f32(is_scale ? top : qfw_num_ratio_up(top, 1, (uint32_t)j->qmax, 24), pow2);
+        *out = qfw_num_scale_f32(is_scale ? top : qfw_num_ratio_up(top, 1, (uint32_t)j->qmax, 24),
+                                 pow2);
         return;
     }
     const qfw_num d = qfw_num_add_up(e->hi, e->lo, 24);
     *out = qfw_num_scale_f32(qfw_num_ratio_up(d, 1, (uint32_t)j->qmax, 24), pow2);
-    j->dst->zero_point[scale] = (uint16_t)qfw_num_zero_point(e->lo, qfw_num_f32(*out), (uint32_t)j->qmax);
+    j->dst->zero_point[scale] =
+        (uint16_t)qfw_num_zero_point(e->lo, qfw_num_f32(*out), (uint32_t)j->qmax);
 }
 
 /* `mode` is a constant at each call, so each becomes a loop of its own. */
-static inline qfw_status encode(const job *j, qfw_run run, int64_t to, const qfw_rounding mode, uint64_t *saturated)
+static inline qfw_status encode(const job *j, qfw_run run, int64_t to, const qfw_rounding mode,
+                                uint64_t *saturated)
 {
     const bool from_float = j->src->format.kind == QFW_FLOAT32;
     const float s_out = j->dst->scale[to];
@@ -182,7 +187,8 @@ static qfw_status encode_by_mode(const job *j, qfw_run run, int64_t to, uint64_t
     }
 }
 
-/* ---- whole tensors ----------------------------------------------------------------------------------------- */
+/* ---- whole tensors
+ * ----------------------------------------------------------------------------------------- */
 
 /* The part of `run` that starts at `at` and has one scale in src. */
 static qfw_run source_run(const job *j, qfw_run run, int64_t at)
@@ -243,7 +249,8 @@ static qfw_status to_float(const qfw_tensor *src, float *y, int64_t elements)
 static qfw_status check_scales(const qfw_tensor *t, int64_t scales)
 {
     for (int64_t i = 0; i < scales; i++) {
-        if (!qfw_is_scale_f32(t->scale[i]) || (t->format.pow2 != 0 && (qfw_bits_f32(t->scale[i]) & 0x7FFFFFu) != 0)) {
+        if (!qfw_is_scale_f32(t->scale[i]) ||
+            (t->format.pow2 != 0 && (qfw_bits_f32(t->scale[i]) & 0x7FFFFFu) != 0)) {
             return QFW_E_SCALE;
         }
         if (t->format.kind == QFW_ASYM && t->zero_point[i] >> t->format.bits != 0) {
@@ -253,7 +260,8 @@ static qfw_status check_scales(const qfw_tensor *t, int64_t scales)
     return QFW_OK;
 }
 
-static qfw_status check_tensor(const qfw_tensor *t, bool has_scales, int64_t *elements, int64_t *scales)
+static qfw_status check_tensor(const qfw_tensor *t, bool has_scales, int64_t *elements,
+                               int64_t *scales)
 {
     QFW_TRY(qfw_format_check(&t->format));
     QFW_TRY(qfw_layout_check(&t->layout, elements, scales));
@@ -263,7 +271,8 @@ static qfw_status check_tensor(const qfw_tensor *t, bool has_scales, int64_t *el
     if (t->format.kind == QFW_FLOAT32) {
         return QFW_OK;
     }
-    if (*scales > 0 && (t->scale == NULL || (t->format.kind == QFW_ASYM && t->zero_point == NULL))) {
+    if (*scales > 0 &&
+        (t->scale == NULL || (t->format.kind == QFW_ASYM && t->zero_point == NULL))) {
         return QFW_E_NULL;
     }
     return has_scales ? check_scales(t, *scales) : QFW_OK;
@@ -273,11 +282,12 @@ static qfw_status check_tensor(const qfw_tensor *t, bool has_scales, int64_t *el
 static bool has_row_kernel(const qfw_tensor *src, const qfw_tensor *dst)
 {
     const qfw_format *f = &dst->format;
-    return src->format.kind == QFW_FLOAT32 && f->kind == QFW_SYM && (f->container == 8 || (f->container == 0 && f->bits == 8)) &&
+    return src->format.kind == QFW_FLOAT32 && f->kind == QFW_SYM &&
+           (f->container == 8 || (f->container == 0 && f->bits == 8)) &&
            (dst->layout.shared == 0 || dst->layout.outer == 1);
 }
 
-static qfw_status convert_rows(const qfw_kernels *kernels, const job *j, uint64_t *saturated)
+static qfw_status convert_rows(const job *j, uint64_t *saturated)
 {
     const qfw_layout *l = &j->dst->layout;
     const int64_t row = l->axis * l->inner, groups = l->axis / l->group + (l->axis % l->group != 0);
@@ -288,9 +298,9 @@ static qfw_status convert_rows(const qfw_kernels *kernels, const job *j, uint64_
                                       (qfw_rounding)j->how->rounding,
                                       &j->how->key,
                                       (uint64_t)(o * row)};
-        QFW_TRY(kernels->quantize_s8((const float *)j->src->codes + o * row, (size_t)row,
-                                     (size_t)(l->group * l->inner), &how, j->dst->scale + o * groups,
-                                     (int8_t *)j->dst->codes + o * row, saturated));
+        QFW_TRY(j->kernels->quantize_s8(
+            (const float *)j->src->codes + o * row, (size_t)row, (size_t)(l->group * l->inner),
+            &how, j->dst->scale + o * groups, (int8_t *)j->dst->codes + o * row, saturated));
     }
     return QFW_OK;
 }
@@ -316,14 +326,15 @@ qfw_status qfw_convert(const qfw_kernels *kernels, const qfw_tensor *src, const 
         if (src->format.kind != QFW_FLOAT32) {
             return to_float(src, dst->codes, n_in);
         }
-        QFW_TRY(qfw_check_finite(src->codes, (size_t)n_in, QFW_F32));
+        QFW_TRY(qfw_check_finite(kernels, src->codes, (size_t)n_in, QFW_F32));
         memcpy(dst->codes, src->codes, (size_t)n_in * sizeof(float));
         return QFW_OK;
     }
-    const int32_t qmax = dst->format.kind == QFW_SYM ? (1 << (dst->format.bits - 1)) - 1 : (1 << dst->format.bits) - 1;
-    const job j = {src, dst, how, dst->format.kind == QFW_SYM ? -qmax : 0, qmax};
+    const int32_t qmax = dst->format.kind == QFW_SYM ? (1 << (dst->format.bits - 1)) - 1
+                                                     : (1 << dst->format.bits) - 1;
+    const job j = {kernels, src, dst, how, dst->format.kind == QFW_SYM ? -qmax : 0, qmax};
     if (n_in > 0 && has_row_kernel(src, dst)) {
-        return convert_rows(kernels, &j, saturated);
+        return convert_rows(&j, saturated);
     }
     if (dst->format.container == 0 && n_in > 0) { /* the bits after the last code */
         ((uint8_t *)dst->codes)[(n_in * dst->format.bits - 1) / 8] = 0;

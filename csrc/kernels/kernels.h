@@ -13,7 +13,12 @@
         }                                  \
     } while (0)
 
-/* How rows of floats become codes. q is the largest code; `first` the index of x[0] in its tensor. */
+/* Grows *hi and *lo (>= 0) to the bit patterns of the largest float at x and of the largest negated
+ * one. A NaN or an infinity gives at least QFW_F32_INF. */
+typedef void (*qfw_extent_f32_fn)(const float *x, size_t n, int32_t *hi, int32_t *lo);
+
+/* How rows of floats become codes. q is the largest code; `first` the index of x[0] in its tensor.
+ */
 typedef struct {
     uint32_t q;
     bool dynamic, pow2;
@@ -22,17 +27,19 @@ typedef struct {
     uint64_t first;
 } qfw_row_encoding;
 
-/* codes[i] = clamp(round(x[i] / scale[i / run]), -q, q), exact quotient; dynamic: scale is found first, run by run.
- *   run     >= 1; the last may be short
- *   q       <= 127, so codes fit int8
- *   returns QFW_E_NONFINITE at a NaN or an infinity, codes then undefined; *saturated grows by what the clamp changed */
-typedef qfw_status (*qfw_quantize_s8_fn)(const float *x, size_t n, size_t run, const qfw_row_encoding *how, float *scale,
-                                         int8_t *codes, uint64_t *saturated);
+/* codes[i] = clamp(round(x[i] / scale[i / run]), -q, q), exact quotient; dynamic: scale is found
+ * first, run by run. run     >= 1; the last may be short q       <= 127, so codes fit int8 returns
+ * QFW_E_NONFINITE at a NaN or an infinity, codes then undefined; *saturated grows by what the clamp
+ * changed */
+typedef qfw_status (*qfw_quantize_s8_fn)(const float *x, size_t n, size_t run,
+                                         const qfw_row_encoding *how, float *scale, int8_t *codes,
+                                         uint64_t *saturated);
 
 /* A checked descriptor over its data: every operation, type and rule of the affine family.
  *   scales are valid; mask_out is zeroed; max_zp is the largest |zero point|
  *   returns QFW_E_NONFINITE at a NaN or an infinity, the output then undefined */
-typedef qfw_status (*qfw_affine_rows_fn)(const qfw_affine *affine, const qfw_affine_data *data, uint32_t max_zp);
+typedef qfw_status (*qfw_affine_rows_fn)(const qfw_affine *affine, const qfw_affine_data *data,
+                                         uint32_t max_zp);
 
 struct qfw_kernels {
     const char *name;
@@ -42,17 +49,17 @@ struct qfw_kernels {
 #undef QFW_KERNEL
 };
 
-#define QFW_DECLARE_QUANTIZE_S8(isa)                                                                            \
-    qfw_status qfw_quantize_s8_##isa(const float *x, size_t n, size_t run, const qfw_row_encoding *how,          \
-                                     float *scale, int8_t *codes, uint64_t *saturated);
-#define QFW_DECLARE_AFFINE_ROWS(isa)                                                                         \
-    qfw_status qfw_affine_rows_##isa(const qfw_affine *affine, const qfw_affine_data *data, uint32_t max_zp); \
+#define QFW_DECLARE_KERNELS(isa)                                                               \
+    void qfw_extent_f32_##isa(const float *x, size_t n, int32_t *hi, int32_t *lo);             \
+    qfw_status qfw_quantize_s8_##isa(const float *x, size_t n, size_t run,                     \
+                                     const qfw_row_encoding *how, float *scale, int8_t *codes, \
+                                     uint64_t *saturated);                                     \
+    qfw_status qfw_affine_rows_##isa(const qfw_affine *affine, const qfw_affine_data *data,    \
+                                     uint32_t max_zp);                                         \
     const char *qfw_affine_name_##isa(const qfw_affine *affine);
 
-QFW_DECLARE_QUANTIZE_S8(scalar)
-QFW_DECLARE_AFFINE_ROWS(scalar)
-QFW_DECLARE_QUANTIZE_S8(avx2)
-QFW_DECLARE_AFFINE_ROWS(avx2)
+QFW_DECLARE_KERNELS(scalar)
+QFW_DECLARE_KERNELS(avx2)
 
 /* A table of one ISA's variants. */
 #define QFW_TABLE_ENTRY(kernel, isa) qfw_##kernel##_##isa,

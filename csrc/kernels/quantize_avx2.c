@@ -1,9 +1,10 @@
 /* quantize_s8 with AVX2 and FMA: the bits of quantize.c, whose exact quotient is reached in float.
  *
- * n = nearest(x * r), r = 1/s rounded, is the exact quotient's neighbour: |x * r| <= 2^8 carries an error below 2^-14. The
- * remainder x - n s is exact in one FMA: for |n| >= 2 both terms are multiples of s's last bit and the difference is
- * below s; for |n| = 1 they are within a factor of two; for n = 0 it is x. So n is right unless |remainder| >= s/2,
- * which a comparison settles exactly, ties included. */
+ * n = nearest(x * r), r = 1/s rounded, is the exact quotient's neighbour: |x * r| <= 2^8 carries an
+ * error below 2^-14. The remainder x - n s is exact in one FMA: for |n| >= 2 both terms are
+ * multiples of s's last bit and the difference is below s; for |n| = 1 they are within a factor of
+ * two; for n = 0 it is x. So n is right unless |remainder| >= s/2, which a comparison settles
+ * exactly, ties included. */
 #include "kernels/kernels.h"
 
 #include <immintrin.h>
@@ -28,7 +29,8 @@ static inline __m256 clamp(__m256 n, const lanes *k)
 /* Right where |remainder| < s/2; `worst` collects the remainders. */
 static inline __m256 nearest(__m256 x, const lanes *k, __m256 *worst)
 {
-    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, k->r), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256 n =
+        _mm256_round_ps(_mm256_mul_ps(x, k->r), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     *worst = _mm256_max_ps(*worst, absolute(_mm256_fnmadd_ps(n, k->s, x)));
     return n;
 }
@@ -37,16 +39,19 @@ static inline __m256 nearest(__m256 x, const lanes *k, __m256 *worst)
 static inline __m256 exact(__m256 x, const lanes *k, bool to_even)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
-    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, k->r), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256 n =
+        _mm256_round_ps(_mm256_mul_ps(x, k->r), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m256 rest = _mm256_fnmadd_ps(n, k->s, x), size = absolute(rest);
     const __m256 tie = _mm256_cmp_ps(size, k->half, _CMP_EQ_OQ);
     __m256i step_on_tie;
     if (to_even) { /* n is odd */
         step_on_tie = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 31);
     } else { /* the remainder points away from zero: its sign is x's */
-        step_on_tie = _mm256_xor_si256(_mm256_castps_si256(_mm256_xor_ps(rest, x)), _mm256_set1_epi32(-1));
+        step_on_tie =
+            _mm256_xor_si256(_mm256_castps_si256(_mm256_xor_ps(rest, x)), _mm256_set1_epi32(-1));
     }
-    const __m256 tie_step = _mm256_and_ps(tie, _mm256_castsi256_ps(_mm256_srai_epi32(step_on_tie, 31)));
+    const __m256 tie_step =
+        _mm256_and_ps(tie, _mm256_castsi256_ps(_mm256_srai_epi32(step_on_tie, 31)));
     const __m256 step = _mm256_or_ps(_mm256_cmp_ps(size, k->half, _CMP_GT_OQ), tie_step);
     const __m256 one = _mm256_or_ps(_mm256_and_ps(rest, sign), _mm256_set1_ps(1.0f));
     return _mm256_add_ps(n, _mm256_and_ps(step, one));
@@ -54,7 +59,8 @@ static inline __m256 exact(__m256 x, const lanes *k, bool to_even)
 
 static inline unsigned count_beyond(__m256 n, const lanes *k)
 {
-    return (unsigned)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(absolute(n), k->q, _CMP_GT_OQ)));
+    return (unsigned)__builtin_popcount(
+        (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(absolute(n), k->q, _CMP_GT_OQ)));
 }
 
 /* Four vectors of integral floats within int8 to 32 codes. */
@@ -66,7 +72,8 @@ static inline __m256i to_codes(const __m256 *n)
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
 }
 
-static inline void encode_32(const float *x, const lanes *k, bool to_even, bool count, int8_t *codes, uint64_t *saturated)
+static inline void encode_32(const float *x, const lanes *k, bool to_even, bool count,
+                             int8_t *codes, uint64_t *saturated)
 {
     __m256 n[4], worst = _mm256_setzero_ps();
     for (int j = 0; j < 4; j++) {
@@ -87,7 +94,8 @@ static inline void encode_32(const float *x, const lanes *k, bool to_even, bool 
     _mm256_storeu_si256((__m256i *)(void *)codes, to_codes(n));
 }
 
-static inline void encode_tail(const float *x, size_t n, const lanes *k, bool to_even, int8_t *codes, uint64_t *saturated)
+static inline void encode_tail(const float *x, size_t n, const lanes *k, bool to_even,
+                               int8_t *codes, uint64_t *saturated)
 {
     float padded[32] = {0};
     int8_t out[32];
@@ -96,20 +104,51 @@ static inline void encode_tail(const float *x, size_t n, const lanes *k, bool to
     memcpy(codes, out, n);
 }
 
+static inline __m256i load_bits(const float *x)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)x);
+}
+
+static inline int32_t largest(__m256i v)
+{
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1));
+    return _mm_cvtsi128_si32(m);
+}
+
+/* Floats ahead of the one in use that are asked for: memory is read while the last ones are being
+ * worked on, also across the pages where the CPU's own prefetching stops. */
+enum { AHEAD = 512 };
+
+void qfw_extent_f32_avx2(const float *x, size_t n, int32_t *hi, int32_t *lo)
+{
+    const __m256i sign = _mm256_set1_epi32(INT32_MIN);
+    __m256i up = _mm256_set1_epi32(*hi), down = _mm256_set1_epi32(*lo);
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        _mm_prefetch((const char *)(x + i + AHEAD), _MM_HINT_T0);
+        const __m256i a = load_bits(x + i), b = load_bits(x + i + 8);
+        up = _mm256_max_epi32(up, _mm256_max_epi32(a, b));
+        down = _mm256_max_epi32(
+            down, _mm256_max_epi32(_mm256_xor_si256(a, sign), _mm256_xor_si256(b, sign)));
+    }
+    *hi = largest(up);
+    *lo = largest(down);
+    qfw_extent_f32_scalar(x + i, n - i, hi, lo);
+}
+
 static inline uint32_t absmax_bits(const float *x, size_t n)
 {
-    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
+    const __m256i magnitude = _mm256_set1_epi32(INT32_MAX);
     __m256i m0 = _mm256_setzero_si256(), m1 = m0;
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        m0 = _mm256_max_epi32(m0, _mm256_and_si256(magnitude, _mm256_loadu_si256((const __m256i *)(const void *)(x + i))));
-        m1 = _mm256_max_epi32(m1, _mm256_and_si256(magnitude, _mm256_loadu_si256((const __m256i *)(const void *)(x + i + 8))));
+        _mm_prefetch((const char *)(x + i + AHEAD), _MM_HINT_T0);
+        m0 = _mm256_max_epi32(m0, _mm256_and_si256(magnitude, load_bits(x + i)));
+        m1 = _mm256_max_epi32(m1, _mm256_and_si256(magnitude, load_bits(x + i + 8)));
     }
-    m0 = _mm256_max_epi32(m0, m1);
-    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(m0), _mm256_extracti128_si256(m0, 1));
-    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
-    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1));
-    uint32_t most = (uint32_t)_mm_cvtsi128_si32(m);
+    uint32_t most = (uint32_t)largest(_mm256_max_epi32(m0, m1));
     for (; i < n; i++) {
         const uint32_t u = qfw_bits_f32(x[i]) & 0x7FFFFFFFu;
         most = u > most ? u : most;
@@ -117,8 +156,8 @@ static inline uint32_t absmax_bits(const float *x, size_t n)
     return most;
 }
 
-/* The smallest float >= most / q: the rounded quotient, one pattern up if its product with q falls short (the FMA has the
- * exact sign). Without branches: they would be taken half of the time. */
+/* The smallest float >= most / q: the rounded quotient, one pattern up if its product with q falls
+ * short (the FMA has the exact sign). Without branches: they would be taken half of the time. */
 static inline float found_scale(uint32_t most, float q, bool pow2)
 {
     const float top = qfw_from_bits_f32(most);
@@ -130,11 +169,12 @@ static inline float found_scale(uint32_t most, float q, bool pow2)
     return most == 0 ? 1.0f : qfw_from_bits_f32(u);
 }
 
-static inline void encode_run(const float *x, size_t n, float s, float q, bool to_even, bool count, int8_t *codes,
-                              uint64_t *saturated)
+static inline void encode_run(const float *x, size_t n, float s, float q, bool to_even, bool count,
+                              int8_t *codes, uint64_t *saturated)
 {
-    const lanes k = {_mm256_set1_ps(s), _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_set1_ps(s)),
-                     _mm256_set1_ps(0.5f * s), _mm256_set1_ps(q)};
+    const __m128 r = _mm_div_ss(_mm_set_ss(1.0f), _mm_set_ss(s));
+    const lanes k = {_mm256_set1_ps(s), _mm256_broadcastss_ps(r), _mm256_set1_ps(0.5f * s),
+                     _mm256_set1_ps(q)};
     size_t i = 0;
     for (; n - i >= 32; i += 32) {
         encode_32(x + i, &k, to_even, count, codes + i, saturated);
@@ -144,8 +184,8 @@ static inline void encode_run(const float *x, size_t n, float s, float q, bool t
     }
 }
 
-qfw_status qfw_quantize_s8_avx2(const float *x, size_t n, size_t run, const qfw_row_encoding *how, float *scale,
-                                int8_t *codes, uint64_t *saturated)
+qfw_status qfw_quantize_s8_avx2(const float *x, size_t n, size_t run, const qfw_row_encoding *how,
+                                float *scale, int8_t *codes, uint64_t *saturated)
 {
     if (how->rounding == QFW_STOCHASTIC || run < 8) {
         return qfw_quantize_s8_scalar(x, n, run, how, scale, codes, saturated);
