@@ -473,7 +473,9 @@ def convert(
     how.dynamic = dynamic
     _fill_key(ffi.addressof(how, "key"), *key)
     saturated = ffi.new("uint64_t *")
-    data = {"x": src.codes.view(np.float32)} if isinstance(src.format, Float32) else {}
+    data = {}
+    if isinstance(src.format, Float32):
+        data["x"] = src.codes.view(np.float32).reshape(src.shape)
     args = (_table(_isa.get()), c_src, c_dst, how, saturated)
     _run(f"{src.format} to {dst.format}", data, lib.qfw_convert, *args)
     del keep_src, keep_dst  # they held the buffers

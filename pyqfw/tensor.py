@@ -211,7 +211,7 @@ def _same_codes(a: Format, b: Format) -> bool:
         kind = Sym if isinstance(f, SymInt32) else type(f)
         return (kind, f.bits, f.axis, f.group, f.scale)
 
-    return key(a) == key(b) and (a.range == b.range or not isinstance(b.range, float))
+    return key(a) == key(b) and (isinstance(b.range, str) or a.range == b.range)
 
 
 def _points(

@@ -10,10 +10,16 @@
 
 #include <immintrin.h>
 
-enum {
-    EXACT = 1 << 22,
-    AHEAD = 512 /* floats: as in quantize_avx2.c */
-};
+enum { EXACT = 1 << 22 };
+
+/* Asks for memory this many floats ahead: it is read while the last ones are being worked on, also
+ * across the pages where the CPU's own prefetching stops. An address past the end does no harm. */
+enum { AHEAD = 512 };
+
+static inline void prefetch(const float *x)
+{
+    _mm_prefetch((const char *)((uintptr_t)x + AHEAD * sizeof *x), _MM_HINT_T0);
+}
 
 static bool accepts(const qfw_affine *a, const qfw_affine_data *d, uint32_t max_zp)
 {
@@ -96,7 +102,7 @@ static inline __m256 watch(job *j, __m256 v)
 static inline void eight(job *j, const lanes *k, int64_t at, size_t n)
 {
     const bool to_even = j->a->rounding == QFW_HALF_EVEN, strict = j->a->in_range == QFW_STRICT;
-    _mm_prefetch((const char *)(j->x + at + AHEAD), _MM_HINT_T0);
+    prefetch(j->x + at);
     const __m256i exist =
         _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     const __m256 x =
