@@ -239,7 +239,7 @@ def asym_params_of_floats(
         return Fraction(1), 0
     n = top_code(bits, asymmetric=True)
     s = scale_above(mantissa_above(hi - lo, kind) / n, power, kind)
-    return s, max(0, min(n, ceil(-lo / s - Fraction(1, 2))))
+    return s, max(0, min(n, floor(-lo / s + Fraction(1, 2))))
 
 
 def asym_params(pairs: Iterable[Pair], bits: int, power: bool = False) -> tuple[Fraction, int]:

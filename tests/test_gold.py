@@ -6,16 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
+from helpers import ROUNDINGS, reals, same_bits
 
 import pyqfw as q
 from pyqfw import quant
 
 GOLD = Path(__file__).parent / "gold"
-BITS = {"float16": np.uint16, "bfloat16": np.uint16, "float32": np.uint32, "float64": np.uint64}
-ROUNDINGS = ("half_away", "half_even", "stochastic")
 
 pytestmark = pytest.mark.parametrize("isa", quant.core_info()["isas"])
 
@@ -24,16 +22,6 @@ def cases(name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((GOLD / f"{name}.json").read_text())["cases"]
     assert found
     return found
-
-
-def reals(bits: list[int], dtype: str = "float32", shape: Any = None) -> np.ndarray:
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    return np.array(bits, BITS[dtype]).view(kind).reshape(len(bits) if shape is None else shape)
-
-
-def same_bits(found: np.ndarray, expected: list[int], dtype: str) -> None:
-    bits = found.reshape(-1).view(BITS[dtype])
-    np.testing.assert_array_equal(bits, np.array(expected, BITS[dtype]))
 
 
 def key(case: dict[str, Any]) -> dict[str, int]:

@@ -122,8 +122,8 @@ uint32_t qfw_num_zero_point(qfw_num v, qfw_num s, uint32_t top)
     if (up > 17) { /* v / s > 2^18 / 2 */
         return top;
     }
-    if (up == -1) { /* v / s in (1/4, 1): above 1/2 if v.mant > s.mant */
-        return v.mant > s.mant && top > 0 ? 1 : 0;
+    if (up == -1) { /* v / s in (1/4, 1): at least 1/2 if v.mant >= s.mant */
+        return v.mant >= s.mant && top > 0 ? 1 : 0;
     }
     uint64_t rest = v.mant % s.mant;
     uint32_t z = (uint32_t)(v.mant / s.mant); /* 0 or 1 */
@@ -133,7 +133,7 @@ uint32_t qfw_num_zero_point(qfw_num v, qfw_num s, uint32_t top)
         z = z << 1 | (rest >= s.mant ? 1u : 0u);
         rest -= rest >= s.mant ? s.mant : 0;
     }
-    z += 2 * rest > s.mant ? 1u : 0u;
+    z += 2 * rest >= s.mant ? 1u : 0u;
     return z < top ? z : top;
 }
 

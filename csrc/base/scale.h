@@ -30,7 +30,7 @@ qfw_num qfw_num_max(qfw_num a, qfw_num b);
 float qfw_num_scale_f32(qfw_num v, bool pow2);
 double qfw_num_scale_f64(qfw_num v);
 
-/* ceil(v / s - 1/2), at most `top` (< 2^17): a zero point, rounded half down. Both of one width, s
+/* floor(v / s + 1/2), at most `top` (< 2^17): a zero point, rounded half up. Both of one width, s
  * not 0. */
 uint32_t qfw_num_zero_point(qfw_num v, qfw_num s, uint32_t top);
 
