@@ -339,7 +339,7 @@ def describe(
     exact: bool = False,
 ) -> Description:
     """What `op` (a function of this module or its name) will run on data like x."""
-    name = op if isinstance(op, str) else op.__name__
+    name = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
     if name not in _OPS:
         raise QfwError(f"op must be one of {', '.join(_OPS)}, not {name!r}")
     rules = Rules(axis, group, exact, rounding, in_range)
