@@ -46,6 +46,15 @@ class Call:
     out: object = None
 
     @property
+    def needs_scale(self) -> bool:
+        return self.op != "fake_quantize_affine_backward" or self.mask is None
+
+    @property
+    def data(self) -> dict[str, Array | None]:
+        """The arrays by the names that the user knows them by."""
+        return {"codes" if self.op == "dequantize_affine" else "x": self.x, "dy": self.dy}
+
+    @property
     def result(self) -> np.dtype[Any]:
         return np.dtype(self.code) if self.op == "quantize_affine" else self.real
 
@@ -68,14 +77,15 @@ class Description:
 
 def code_dtype(qmin: int, qmax: int, dtype: npt.DTypeLike | None, out: object) -> str:
     """The codes' type: as asked, as `out` has it, or the smallest that holds the range."""
+    what = "codes"
     if dtype is None and isinstance(out, np.ndarray):
-        dtype = out.dtype
+        dtype, what = out.dtype, "out"
     if dtype is None:
         fits = (n for n in arrays.CODES if np.iinfo(n).min <= qmin and qmax <= np.iinfo(n).max)
         return next(fits)
     name = np.dtype(dtype).name
     if name not in arrays.CODES:
-        raise DTypeError(f"codes must be one of {', '.join(arrays.CODES)}, not {name}")
+        raise DTypeError(f"{what} must be one of {', '.join(arrays.CODES)}, not {name}")
     return name
 
 
@@ -146,8 +156,6 @@ def backward(
     grad = arrays.reals(dy, "dy")
     if (x is None) == (mask is None):
         raise QfwError(f"{op} takes x or mask, one of the two")
-    if scale is None and (mask is None or op == "quantize_affine_backward"):
-        raise QfwError(f"{op} needs scale")
     call = Call(op, rules, grad.shape, grad.dtype, dy=grad, scale=scale, zero_point=zero_point)
     call = replace(call, out=out)
     if mask is not None:

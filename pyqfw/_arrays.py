@@ -108,9 +108,7 @@ def zero_points(value: npt.ArrayLike | None, shape: tuple[int, ...]) -> Array | 
     """Zero points of a shape as int32; None stands for zeros."""
     if value is None:
         return None
-    array = np.asarray(value)
-    if array.dtype.kind not in "iu":
-        raise DTypeError(f"zero_point must be integers (int32), not {array.dtype}")
+    array = integers(value, "zero_point")
     if array.size and (int(array.min()) < _INT32.min or int(array.max()) > _INT32.max):
         raise ScaleError(f"zero_point must fit int32, not {int(array.min())}..{int(array.max())}")
     return _fit(array, "zero_point", shape).astype(np.int32)

@@ -14,6 +14,8 @@ from math import prod
 from numbers import Integral, Real
 from typing import Literal, TypeAlias
 
+from .errors import QfwError, ShapeError
+
 Container: TypeAlias = Literal["packed"] | int
 Axis: TypeAlias = int | Literal["row"] | None
 Range: TypeAlias = Literal["dynamic", "hindsight"] | float
@@ -75,12 +77,12 @@ def layout_of(
     if axis is None:
         return _one_run(1, prod(dims)), ()
     if not dims:
-        raise ValueError(f"axis={axis!r} on the shape (): legal for a scalar is None")
+        raise ShapeError(f"axis={axis!r} on the shape (): legal for a scalar is None")
     if axis == "row":
         return _one_run(prod(dims[:-1]), dims[-1]), dims[:-1]
     rank = len(dims)
     if not -rank <= axis < rank:
-        raise ValueError(
+        raise ShapeError(
             f"axis={axis} on the shape {dims}: legal are None, 'row' and {-rank} to {rank - 1}"
         )
     k = axis % rank
@@ -321,7 +323,7 @@ def _dims(shape: object) -> tuple[int, ...]:
         dims = tuple(n for n in map(_as_int, sizes) if n is not None and n >= 0)
         if len(dims) == len(sizes):
             return dims
-    raise ValueError(f"shape must be a tuple of integers >= 0, not {shape!r}")
+    raise ShapeError(f"shape must be a tuple of integers >= 0, not {shape!r}")
 
 
 def _float32(value: float) -> float:
@@ -335,8 +337,8 @@ def _as_int(value: object) -> int | None:
     return None if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
 
 
-def _illegal(name: str, field: str, value: object, legal: str) -> ValueError:
-    return ValueError(f"{name}: {field} must be {legal}, not {value!r}")
+def _illegal(name: str, field: str, value: object, legal: str) -> QfwError:
+    return QfwError(f"{name}: {field} must be {legal}, not {value!r}")
 
 
 def _integer(name: str, field: str, value: object, legal: str) -> int:
@@ -375,7 +377,7 @@ def _check_granularity(name: str, axis: object, group: object) -> tuple[Axis, in
     if n < 1:
         raise _illegal(name, "group", group, _GROUP_LEGAL)
     if k is not None:
-        raise ValueError(
+        raise QfwError(
             f"{name}: axis={k!r} and group={n} exclude each other: legal are "
             f"axis ({_AXIS_LEGAL}) with group=None, or group (an integer >= 1) with axis=None"
         )

@@ -73,15 +73,23 @@ def _check(status: int, what: str) -> None:
         raise _ERRORS.get(status, QfwError)(f"{what}: {text}")
 
 
+class float_mode:  # noqa: N801  # used like a function
+    """In the block, this thread rounds to nearest and keeps subnormals, whatever the caller set."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = lib.qfw_host_float_enter()
+
+    def __exit__(self, *_: object) -> None:
+        lib.qfw_host_float_leave(self._before)
+
+
 def _run(
     what: str, data: Mapping[str, Array | None], function: Callable[..., int], *args: Any
 ) -> None:
-    """Calls C in a defined float mode; a non-finite number is traced to its array."""
-    mode = lib.qfw_host_float_enter()
-    try:
-        status = function(*args)
-    finally:
-        lib.qfw_host_float_leave(mode)
+    """Calls C; a non-finite number is traced to its array."""
+    status = function(*args)
     if status == lib.QFW_E_NONFINITE:
         _check_all_finite(what, data)
     _check(status, what)
@@ -112,7 +120,8 @@ def _write(x: Array | None) -> Any:
 
 
 def _fill_layout(c: Any, layout: Layout, exact: bool) -> None:
-    c.outer, c.axis, c.inner, c.group = layout.outer, layout.axis, layout.inner, layout.group
+    c.outer, c.axis, c.inner = layout.outer, layout.axis, layout.inner
+    c.group = min(layout.group, 2**62)  # beyond any axis, and within int64
     c.shared, c.exact = layout.shared, exact
 
 
@@ -149,7 +158,7 @@ def _descriptor(call: Call) -> tuple[Any, tuple[int, ...]]:
     status = lib.qfw_affine_check(c)
     codes = f"{call.qmin}..{call.qmax}"
     if status == lib.QFW_E_GROUP:
-        raise ShapeError(f"{call.op}: group={rules.group} does not divide {call.shape[-1]}")
+        raise ShapeError(f"{call.op}: group={rules.group} does not divide {layout.axis}")
     if status == lib.QFW_E_RANGE and call.qmax < call.qmin:
         raise QfwError(f"{call.op}: qmax must be at least qmin, not {codes}")
     if status == lib.QFW_E_RANGE:
@@ -160,21 +169,28 @@ def _descriptor(call: Call) -> tuple[Any, tuple[int, ...]]:
 
 def _affine(call: Call, return_mask: bool = False) -> Any:
     """Runs a call: the result, or (result, mask)."""
+    with float_mode():
+        return _affine_in_mode(call, return_mask)
+
+
+def _affine_in_mode(call: Call, return_mask: bool) -> Any:
     c, scale_shape = _descriptor(call)
+    if call.scale is None and call.needs_scale:
+        raise QfwError(f"{call.op} needs scale")
     precision = arrays.compute_dtype(call.real)
     s = None if call.scale is None else arrays.scales(call.scale, scale_shape, precision)
     z = arrays.zero_points(call.zero_point, scale_shape)
-    data = {"x": call.x, "dy": call.dy}
-    y = arrays.output(call.out, call.shape, call.result, {**data, "scale": s, "mask": call.mask})
+    inputs = {**call.data, "scale": s, "mask": call.mask}
+    y = arrays.output(call.out, call.shape, call.result, inputs)
     if call.out is not None:  # a caller's array is not touched by a call that fails
-        _check_all_finite(call.op, data)
+        _check_all_finite(call.op, call.data)
     bits = np.empty((y.size + 7) // 8, np.uint8) if return_mask else None
     d = ffi.new("qfw_affine_data *")
     keep = [_read(call.x), _read(call.dy), _read(call.mask), _read(s), _read(z)]
     d.x, d.dy, d.mask_in, d.scale = keep[:4]
     d.zero_point = ffi.cast("int32_t *", keep[4])
     d.out, d.mask_out = out = _write(y), _write(bits)
-    _run(call.op, data, lib.qfw_affine_run, _table(_isa.get()), c, d)
+    _run(call.op, call.data, lib.qfw_affine_run, _table(_isa.get()), c, d)
     del keep, out  # they held the buffers
     return y if bits is None else (y, bits)
 
@@ -372,17 +388,9 @@ def qparams(
     real = arrays.REALS.index(given.dtype.name)
     zp = _write(zero)
     pointers = (_read(given), _write(scale), ffi.cast("int32_t *", zp))
-    _run(
-        "qparams",
-        {"x": given},
-        lib.qfw_affine_params,
-        _table(_isa.get()),
-        c,
-        real,
-        width,
-        symmetric,
-        *pointers,
-    )
+    args = (_table(_isa.get()), c, real, width, symmetric)
+    with float_mode():
+        _run("qparams", {"x": given}, lib.qfw_affine_params, *args, *pointers)
     return scale, zero
 
 
@@ -465,7 +473,7 @@ def _tensor(t: Stored, writable: bool) -> tuple[Any, list[Any]]:
 def convert(
     src: Stored, dst: Stored, *, dynamic: bool, rounding: str, key: tuple[int, int, int]
 ) -> int:
-    """Encodes src into dst's arrays; returns how many codes saturated."""
+    """Encodes src into dst's arrays, in a block of float_mode; returns how many codes saturated."""
     c_src, keep_src = _tensor(src, writable=False)
     c_dst, keep_dst = _tensor(dst, writable=True)
     how = ffi.new("qfw_encoding *")

@@ -49,7 +49,8 @@ class QTensor:
             raise QfwError(f"codes of {fmt} must be {fmt.qmin}..{fmt.qmax}, not {found}")
         if scale is None:
             raise ScaleError(f"{fmt} needs a scale of the shape {fmt.scale_shape(given.shape)}")
-        points = _points(fmt, given.shape, scale, zero_point)
+        with quant.float_mode():
+            points = _points(fmt, given.shape, scale, zero_point)
         return QTensor(Stored(fmt, given.shape, _store(given, fmt), *points))
 
     @property
@@ -110,7 +111,8 @@ class QTensor:
         """The values: float32, each the exact product rounded once."""
         target = np.empty(self.shape, np.float32)
         stored = Stored(Float32(), self.shape, target.reshape(-1).view(np.uint8), None, None)
-        quant.convert(self._stored, stored, dynamic=False, rounding="half_away", key=(0, 0, 0))
+        with quant.float_mode():
+            quant.convert(self._stored, stored, dynamic=False, rounding="half_away", key=(0, 0, 0))
         return target
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -133,7 +135,8 @@ class QTensor:
             if self.format == fmt:
                 return self
             scale, zero = self.scale, self.zero_point
-        return _encode(self._stored, fmt, scale, zero, rounding, (seed, step, stream))
+        with quant.float_mode():
+            return _encode(self._stored, fmt, scale, zero, rounding, (seed, step, stream))
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.shape)) or "scalar"
@@ -157,10 +160,9 @@ def quantize(
     and is counted. `rounding` is the format's unless given; (seed, step, stream) key the draws of
     stochastic rounding.
     """
-    key = (seed, step, stream)
-    if isinstance(x, QTensor):
-        return _encode(x._stored, fmt, scale, zero_point, rounding, key)
-    return _encode(_floats(x), fmt, scale, zero_point, rounding, key)
+    with quant.float_mode():
+        source = x._stored if isinstance(x, QTensor) else _floats(x)
+        return _encode(source, fmt, scale, zero_point, rounding, (seed, step, stream))
 
 
 def requant(
@@ -191,7 +193,8 @@ def requant(
     target: Format = fmt or Sym(
         width, container=slots, axis=source.axis, group=source.group, rounding=rounding
     )
-    return _encode(t._stored, target, scale, None, rounding, (seed, step, stream))
+    with quant.float_mode():
+        return _encode(t._stored, target, scale, None, rounding, (seed, step, stream))
 
 
 def _floats(x: npt.ArrayLike) -> Stored:

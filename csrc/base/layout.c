@@ -9,11 +9,6 @@ static bool product(int64_t a, int64_t b, int64_t *p)
     return true;
 }
 
-static int64_t groups_of(const qfw_layout *layout)
-{
-    return layout->axis / layout->group + (layout->axis % layout->group != 0);
-}
-
 qfw_status qfw_layout_check(const qfw_layout *layout, int64_t *elements, int64_t *scales)
 {
     if (layout == NULL || elements == NULL || scales == NULL) {
@@ -26,7 +21,7 @@ qfw_status qfw_layout_check(const qfw_layout *layout, int64_t *elements, int64_t
         return QFW_E_GROUP;
     }
     int64_t row = 0;
-    const int64_t groups = groups_of(layout);
+    const int64_t groups = qfw_groups(layout);
     if (!product(layout->axis, layout->inner, &row) || !product(layout->outer, row, elements) ||
         !product(layout->shared != 0 ? 1 : layout->outer, groups, scales)) {
         return QFW_E_SIZE;
@@ -48,7 +43,7 @@ qfw_run qfw_run_at(const qfw_layout *layout, int64_t element)
     const int64_t row = layout->axis * layout->inner;
     const int64_t outer = element / row, in_row = element % row;
     const int64_t g = in_row / layout->inner / layout->group;
-    const int64_t before = layout->shared != 0 ? 0 : outer * groups_of(layout);
+    const int64_t before = layout->shared != 0 ? 0 : outer * qfw_groups(layout);
     const qfw_run run = {element, end_of(layout, g) - in_row, before + g};
     return run;
 }
@@ -60,7 +55,7 @@ int64_t qfw_runs_per_scale(const qfw_layout *layout)
 
 qfw_run qfw_run_of(const qfw_layout *layout, int64_t scale, int64_t number)
 {
-    const int64_t groups = groups_of(layout);
+    const int64_t groups = qfw_groups(layout);
     const int64_t outer = layout->shared != 0 ? number : scale / groups, g = scale % groups;
     const int64_t start = g * layout->group * layout->inner;
     const qfw_run run = {outer * layout->axis * layout->inner + start, end_of(layout, g) - start,

@@ -10,6 +10,19 @@ typedef struct {
     int64_t first, n, scale;
 } qfw_run;
 
+/* The length of a stretch, but for a row's last one. A group longer than the axis is one stretch.
+ */
+static inline int64_t qfw_run_length(const qfw_layout *layout)
+{
+    return (layout->group < layout->axis ? layout->group : layout->axis) * layout->inner;
+}
+
+/* Groups, so stretches, in a row. */
+static inline int64_t qfw_groups(const qfw_layout *layout)
+{
+    return layout->axis / layout->group + (layout->axis % layout->group != 0);
+}
+
 /* The stretch that `element` (< elements) lies in, from `element` on. */
 qfw_run qfw_run_at(const qfw_layout *layout, int64_t element);
 

@@ -23,7 +23,7 @@ static inline void prefetch(const float *x)
 
 static bool accepts(const qfw_affine *a, const qfw_affine_data *d, uint32_t max_zp)
 {
-    const int64_t row = a->layout.axis * a->layout.inner, run = a->layout.group * a->layout.inner;
+    const int64_t row = a->layout.axis * a->layout.inner, run = qfw_run_length(&a->layout);
     const bool op = (a->op == QFW_QUANTIZE && (a->code == QFW_I8 || a->code == QFW_U8)) ||
                     a->op == QFW_FAKE_QUANTIZE ||
                     (a->op == QFW_FAKE_QUANTIZE_BACKWARD && (d == NULL || d->mask_in == NULL));
@@ -181,8 +181,7 @@ qfw_status qfw_affine_rows_avx2(const qfw_affine *affine, const qfw_affine_data 
         return qfw_affine_rows_scalar(affine, data, max_zp);
     }
     const qfw_layout *l = &affine->layout;
-    const int64_t row = l->axis * l->inner, run = l->group * l->inner;
-    const int64_t groups = l->axis / l->group + (l->axis % l->group != 0);
+    const int64_t row = l->axis * l->inner, run = qfw_run_length(l), groups = qfw_groups(l);
     job j = {affine,           data->x,   data->dy,       data->scale,
              data->zero_point, data->out, data->mask_out, _mm256_setzero_si256()};
     for (int64_t o = 0; o < l->outer; o++) {

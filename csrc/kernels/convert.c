@@ -290,7 +290,7 @@ static bool has_row_kernel(const qfw_tensor *src, const qfw_tensor *dst)
 static qfw_status convert_rows(const job *j, uint64_t *saturated)
 {
     const qfw_layout *l = &j->dst->layout;
-    const int64_t row = l->axis * l->inner, groups = l->axis / l->group + (l->axis % l->group != 0);
+    const int64_t row = l->axis * l->inner, groups = qfw_groups(l);
     for (int64_t o = 0; o < l->outer; o++) {
         const qfw_row_encoding how = {(uint32_t)j->qmax,
                                       j->how->dynamic != 0,
@@ -298,9 +298,9 @@ static qfw_status convert_rows(const job *j, uint64_t *saturated)
                                       (qfw_rounding)j->how->rounding,
                                       &j->how->key,
                                       (uint64_t)(o * row)};
-        QFW_TRY(j->kernels->quantize_s8(
-            (const float *)j->src->codes + o * row, (size_t)row, (size_t)(l->group * l->inner),
-            &how, j->dst->scale + o * groups, (int8_t *)j->dst->codes + o * row, saturated));
+        QFW_TRY(j->kernels->quantize_s8((const float *)j->src->codes + o * row, (size_t)row,
+                                        (size_t)qfw_run_length(l), &how, j->dst->scale + o * groups,
+                                        (int8_t *)j->dst->codes + o * row, saturated));
     }
     return QFW_OK;
 }

@@ -9,7 +9,8 @@
 
 #include <immintrin.h>
 
-/* Above this 1/s is subnormal or near it, and r no longer has 24 bits. */
+/* Beyond these 1/s or s/2 is subnormal or near it and no longer has its 24 bits. */
+#define SCALE_MIN 0x1p-120f
 #define SCALE_MAX 0x1p120f
 
 typedef struct {
@@ -206,7 +207,7 @@ qfw_status qfw_quantize_s8_avx2(const float *x, size_t n, size_t run, const qfw_
         if (how->dynamic) {
             *scale = found_scale(most, q, how->pow2);
         }
-        if (*scale > SCALE_MAX) {
+        if (*scale < SCALE_MIN || *scale > SCALE_MAX) {
             qfw_row_encoding rest = *how;
             rest.first += i;
             QFW_TRY(qfw_quantize_s8_scalar(x + i, count, run, &rest, scale, codes + i, saturated));
