@@ -67,16 +67,22 @@ static inline uint32_t qfw_abs32(int32_t v)
     return (uint32_t)(v < 0 ? -(int64_t)v : (int64_t)v);
 }
 
-/* The high word of a * b. */
-#if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
-/* These cores have no 32 x 32 -> 64 multiply; four 16 x 16 products cost half of the compiler's
- * helper. mid <= (2^16-1)^2 + 2 (2^16-1) < 2^32. */
-static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
+/* The high word of a * b, by four 16 x 16 products.
+ * mid, low <= (2^16-1)^2 + 2^16-1 < 2^32. */
+static inline uint32_t qfw_mulhi_split(uint32_t a, uint32_t b)
 {
     const uint32_t al = a & 0xFFFFu, ah = a >> 16, bl = b & 0xFFFFu, bh = b >> 16;
     const uint32_t mid = ah * bl + ((al * bl) >> 16);
     const uint32_t low = al * bh + (mid & 0xFFFFu);
     return ah * bh + (mid >> 16) + (low >> 16);
+}
+
+/* The high word of a * b. ARMv6-M and v8-M Baseline have no 32 x 32 -> 64 multiply; there the split
+ * costs half of the compiler's helper. */
+#if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
+static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
+{
+    return qfw_mulhi_split(a, b);
 }
 #else
 static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)

@@ -55,8 +55,9 @@ int64_t qfw_runs_per_scale(const qfw_layout *layout)
 
 qfw_run qfw_run_of(const qfw_layout *layout, int64_t scale, int64_t number)
 {
-    const int64_t groups = qfw_groups(layout);
-    const int64_t outer = layout->shared != 0 ? number : scale / groups, g = scale % groups;
+    const bool shared = layout->shared != 0;
+    const int64_t outer = shared ? number : scale / qfw_groups(layout);
+    const int64_t g = shared ? scale : scale % qfw_groups(layout);
     const int64_t start = g * layout->group * layout->inner;
     const qfw_run run = {outer * layout->axis * layout->inner + start, end_of(layout, g) - start,
                          scale};

@@ -16,9 +16,7 @@ extern "C" {
 #endif
 #endif
 
-/* ---- status
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- status ---- */
 
 typedef enum qfw_status {
     QFW_OK = 0,
@@ -41,9 +39,7 @@ const char *qfw_status_text(qfw_status status);
 /* "major.minor.patch" of the core, static. */
 const char *qfw_version(void);
 
-/* ---- kernels
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- kernels ---- */
 
 /* The kernels a call may use. A table changes speed, never bits. */
 typedef struct qfw_kernels qfw_kernels;
@@ -54,8 +50,7 @@ const qfw_kernels *qfw_kernels_portable(void);
 /* The table's name: "portable", "avx2". */
 const char *qfw_kernels_name(const qfw_kernels *kernels);
 
-/* ---- the generator of stochastic rounding
- * ------------------------------------------------------------------ */
+/* ---- the generator of stochastic rounding ---- */
 
 typedef struct qfw_key {
     uint32_t k0, k1;
@@ -71,9 +66,7 @@ void qfw_uniforms(const qfw_key *key, uint64_t first, size_t n, uint32_t *out);
 
 typedef enum qfw_rounding { QFW_HALF_AWAY = 0, QFW_HALF_EVEN, QFW_STOCHASTIC } qfw_rounding;
 
-/* ---- tensors
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- tensors ---- */
 
 /* A tensor seen as [outer][axis][inner]. Along axis, `group` consecutive indices share a scale, the
  * last group may be short (exact != 0 refuses that). shared != 0: all outer use one set of scales;
@@ -124,8 +117,7 @@ qfw_status qfw_pack(const void *codes, int32_t wide, size_t n, int32_t bits, uin
 qfw_status qfw_unpack(const uint8_t *packed, size_t n, int32_t bits, int32_t is_signed,
                       int32_t wide, void *codes);
 
-/* ---- the affine quantize family
- * ---------------------------------------------------------------------------- */
+/* ---- the affine quantize family ---- */
 
 typedef enum qfw_real { QFW_F32 = 0, QFW_F64, QFW_F16, QFW_BF16 } qfw_real;
 typedef enum qfw_int { QFW_I8 = 0, QFW_U8, QFW_I16, QFW_U16, QFW_I32 } qfw_int;
@@ -186,8 +178,7 @@ qfw_status qfw_affine_params(const qfw_kernels *kernels, const qfw_layout *layou
 /* QFW_E_NONFINITE if one of the n numbers at x is a NaN or an infinity. */
 qfw_status qfw_check_finite(const qfw_kernels *kernels, const void *x, size_t n, int32_t real);
 
-/* ---- the desktop only (csrc/host)
- * -------------------------------------------------------------------------- */
+/* ---- the desktop only (csrc/host) ---- */
 
 typedef enum qfw_isa { QFW_ISA_PORTABLE = 0, QFW_ISA_AVX2, QFW_ISA_COUNT } qfw_isa;
 

@@ -192,19 +192,25 @@ static qfw_status run_tile(const point *p, int64_t first, size_t n)
     }
 }
 
+static qfw_status run_scale(const point *p, int64_t first, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += TILE) {
+        QFW_TRY(run_tile(p, first + at, n - at < TILE ? (size_t)(n - at) : TILE));
+    }
+    return QFW_OK;
+}
+
 qfw_status qfw_affine_rows_scalar(const qfw_affine *affine, const qfw_affine_data *data,
                                   uint32_t max_zp)
 {
-    int64_t elements = 0, scales = 0;
+    const qfw_layout *l = &affine->layout;
+    const int64_t row = l->axis * l->inner, run = qfw_run_length(l), groups = qfw_groups(l);
     (void)max_zp; /* 64 bits hold every sum */
-    QFW_TRY(qfw_layout_check(&affine->layout, &elements, &scales));
-    for (int64_t at = 0; at < elements;) {
-        const qfw_run run = qfw_run_at(&affine->layout, at);
-        const point p = point_of(affine, data, run.scale);
-        for (const int64_t end = at + run.n; at < end;) {
-            const size_t n = end - at < TILE ? (size_t)(end - at) : TILE;
-            QFW_TRY(run_tile(&p, at, n));
-            at += (int64_t)n;
+    for (int64_t o = 0; o < l->outer; o++) {
+        for (int64_t g = 0; g < groups; g++) {
+            const point p = point_of(affine, data, (l->shared != 0 ? 0 : o * groups) + g);
+            const int64_t left = row - g * run;
+            QFW_TRY(run_scale(&p, o * row + g * run, left < run ? left : run));
         }
     }
     return QFW_OK;

@@ -7,9 +7,7 @@
 
 enum { TILE = 64 };
 
-/* ---- tiles
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- tiles ---- */
 
 /* m[i] = code of element first + i, minus the zero point: |m| < 2^17, or any int32 for an
  * accumulator. */
@@ -66,8 +64,7 @@ static void store(const qfw_tensor *t, int64_t first, size_t n, const int32_t *c
     }
 }
 
-/* ---- one run: elements with one scale in src and one in dst
- * -------------------------------------------------- */
+/* ---- runs: elements with one scale in src and one in dst ---- */
 
 typedef struct {
     const qfw_kernels *kernels;
@@ -94,17 +91,18 @@ static qfw_status extend(const job *j, qfw_run run, extent *e)
         e->lo = qfw_num_max(e->lo, qfw_num_f32(qfw_from_bits_f32((uint32_t)lo)));
         return QFW_OK;
     }
-    uint32_t hi = 0, lo = 0;
+    int32_t most = 0, least = 0;
     int32_t m[TILE];
     for (int64_t at = 0; at < run.n; at += TILE) {
         const size_t n = run.n - at < TILE ? (size_t)(run.n - at) : TILE;
         decode(j->src, run.first + at, n, run.scale, m);
         for (size_t i = 0; i < n; i++) {
-            uint32_t *side = m[i] < 0 ? &lo : &hi;
-            *side = qfw_abs32(m[i]) > *side ? qfw_abs32(m[i]) : *side;
+            most = m[i] > most ? m[i] : most;
+            least = m[i] < least ? m[i] : least;
         }
     }
     const float s = j->src->scale[run.scale];
+    const uint32_t hi = (uint32_t)most, lo = qfw_abs32(least);
     if (j->dst->format.kind == QFW_SYM) { /* one rounding: the scale itself */
         const qfw_num needed = qfw_scale_for(s, hi > lo ? hi : lo, (uint32_t)j->qmax);
         e->hi = qfw_num_max(e->hi, needed);
@@ -133,62 +131,49 @@ static void settle(const job *j, const extent *e, int64_t scale)
         (uint16_t)qfw_num_zero_point(e->lo, qfw_num_f32(*out), (uint32_t)j->qmax);
 }
 
-/* `mode` is a constant at each call, so each becomes a loop of its own. */
-static inline qfw_status encode(const job *j, qfw_run run, int64_t to, const qfw_rounding mode,
-                                uint64_t *saturated)
+static qfw_status check_finite(const job *j, qfw_run run)
 {
-    const bool from_float = j->src->format.kind == QFW_FLOAT32;
+    const float *x = (const float *)j->src->codes + run.first;
+    return qfw_check_finite(j->kernels, x, (size_t)run.n, QFW_F32);
+}
+
+/* Codes of a run at the scale number `to`. A range that was found has seen every element; else
+ * they are looked at here. */
+static qfw_status encode(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
+{
+    const bool from_float = j->src->format.kind == QFW_FLOAT32,
+               sym = j->dst->format.kind == QFW_SYM;
     const float s_out = j->dst->scale[to];
-    const int bits = j->dst->format.kind == QFW_SYM ? j->dst->format.bits : j->dst->format.bits + 1;
-    const int32_t zp = j->dst->format.kind == QFW_SYM ? 0 : j->dst->zero_point[to];
-    qfw_divisor divisor = {0, 0, 0};
+    const qfw_code_rule rule = {(qfw_rounding)j->how->rounding, sym ? 0 : j->dst->zero_point[to],
+                                j->qmin, j->qmax};
     qfw_ratio ratio = {0, 0, 0, 0};
-    if (from_float) {
-        divisor = qfw_divisor_of(s_out);
-    } else {
+    if (from_float && j->how->dynamic == 0) {
+        QFW_TRY(check_finite(j, run));
+    } else if (!from_float) {
+        const int bits = sym ? j->dst->format.bits : j->dst->format.bits + 1;
         ratio = qfw_ratio_of(j->src->scale[run.scale], s_out, bits);
     }
-    qfw_uniform draws = {NULL, 0, 0, 0};
-    if (mode == QFW_STOCHASTIC) {
-        qfw_uniform_seek(&draws, &j->how->key, (uint64_t)run.first);
-    }
+    uint32_t u[TILE];
     int32_t m[TILE];
     for (int64_t at = 0; at < run.n; at += TILE) {
+        const int64_t first = run.first + at;
         const size_t n = run.n - at < TILE ? (size_t)(run.n - at) : TILE;
-        const float *x = (const float *)j->src->codes + run.first + at;
-        if (!from_float) {
-            decode(j->src, run.first + at, n, run.scale, m);
+        if (rule.rounding == QFW_STOCHASTIC) {
+            qfw_uniforms(&j->how->key, (uint64_t)first, n, u);
         }
-        for (size_t i = 0; i < n; i++) {
-            const uint32_t u = mode == QFW_STOCHASTIC ? qfw_uniform_next(&draws) : 0;
-            if (from_float && (qfw_bits_f32(x[i]) & 0x7FFFFFFFu) >= QFW_F32_INF) {
-                return QFW_E_NONFINITE;
-            }
-            const int32_t v = zp + (from_float ? qfw_round_quotient(x[i], &divisor, mode, u)
-                                               : qfw_rescale(m[i], &ratio, mode, u));
-            const int32_t c = v > j->qmax ? j->qmax : v < j->qmin ? j->qmin : v;
-            *saturated += c != v;
-            m[i] = c;
+        if (from_float) {
+            const float *x = (const float *)j->src->codes + first;
+            *saturated += j->kernels->quotient_f32(x, u, n, s_out, &rule, m);
+        } else {
+            decode(j->src, first, n, run.scale, m);
+            *saturated += j->kernels->rescale_s32(m, u, n, &ratio, &rule, m);
         }
-        store(j->dst, run.first + at, n, m);
+        store(j->dst, first, n, m);
     }
     return QFW_OK;
 }
 
-static qfw_status encode_by_mode(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
-{
-    switch (j->how->rounding) {
-    case QFW_STOCHASTIC:
-        return encode(j, run, to, QFW_STOCHASTIC, saturated);
-    case QFW_HALF_EVEN:
-        return encode(j, run, to, QFW_HALF_EVEN, saturated);
-    default:
-        return encode(j, run, to, QFW_HALF_AWAY, saturated);
-    }
-}
-
-/* ---- whole tensors
- * ----------------------------------------------------------------------------------------- */
+/* ---- whole tensors ---- */
 
 /* The part of `run` that starts at `at` and has one scale in src. */
 static qfw_run source_run(const job *j, qfw_run run, int64_t at)
@@ -221,26 +206,28 @@ static qfw_status encode_scale(const job *j, int64_t scale, uint64_t *saturated)
         const qfw_run run = qfw_run_of(&j->dst->layout, scale, r);
         for (int64_t at = 0; at < run.n;) {
             const qfw_run part = source_run(j, run, at);
-            QFW_TRY(encode_by_mode(j, part, scale, saturated));
+            QFW_TRY(encode(j, part, scale, saturated));
             at += part.n;
         }
     }
     return QFW_OK;
 }
 
-static qfw_status to_float(const qfw_tensor *src, float *y, int64_t elements)
+static qfw_status to_float(const qfw_tensor *src, float *y, int64_t scales)
 {
+    const int64_t runs = qfw_runs_per_scale(&src->layout);
     int32_t m[TILE];
-    for (int64_t at = 0; at < elements;) {
-        const qfw_run run = qfw_run_at(&src->layout, at);
-        const float s = src->scale[run.scale];
-        for (int64_t end = at + run.n; at < end;) {
-            const size_t n = end - at < TILE ? (size_t)(end - at) : TILE;
-            decode(src, at, n, run.scale, m);
-            for (size_t i = 0; i < n; i++) {
-                y[at + (int64_t)i] = qfw_product_f32(m[i], s);
+    for (int64_t scale = 0; scale < scales; scale++) {
+        const float s = src->scale[scale];
+        for (int64_t r = 0; r < runs; r++) {
+            const qfw_run run = qfw_run_of(&src->layout, scale, r);
+            for (int64_t at = 0; at < run.n; at += TILE) {
+                const size_t n = run.n - at < TILE ? (size_t)(run.n - at) : TILE;
+                decode(src, run.first + at, n, scale, m);
+                for (size_t i = 0; i < n; i++) {
+                    y[run.first + at + (int64_t)i] = qfw_product_f32(m[i], s);
+                }
             }
-            at += (int64_t)n;
         }
     }
     return QFW_OK;
@@ -311,8 +298,8 @@ qfw_status qfw_convert(const qfw_kernels *kernels, const qfw_tensor *src, const 
     if (kernels == NULL || src == NULL || dst == NULL || how == NULL || saturated == NULL) {
         return QFW_E_NULL;
     }
-    int64_t n_in = 0, n_out = 0, scales = 0;
-    QFW_TRY(check_tensor(src, true, &n_in, &scales));
+    int64_t n_in = 0, n_out = 0, scales_in = 0, scales = 0;
+    QFW_TRY(check_tensor(src, true, &n_in, &scales_in));
     QFW_TRY(check_tensor(dst, how->dynamic == 0, &n_out, &scales));
     if (n_in != n_out) {
         return QFW_E_SIZE;
@@ -324,7 +311,7 @@ qfw_status qfw_convert(const qfw_kernels *kernels, const qfw_tensor *src, const 
     *saturated = 0;
     if (dst->format.kind == QFW_FLOAT32) {
         if (src->format.kind != QFW_FLOAT32) {
-            return to_float(src, dst->codes, n_in);
+            return to_float(src, dst->codes, scales_in);
         }
         QFW_TRY(qfw_check_finite(kernels, src->codes, (size_t)n_in, QFW_F32));
         memcpy(dst->codes, src->codes, (size_t)n_in * sizeof(float));

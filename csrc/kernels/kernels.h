@@ -2,7 +2,7 @@
 #ifndef QFW_KERNELS_KERNELS_H
 #define QFW_KERNELS_KERNELS_H
 
-#include "base/fixed.h"
+#include "base/scale.h"
 #include "include/qfw.h"
 
 #define QFW_TRY(expr)                      \
@@ -16,6 +16,24 @@
 /* Grows *hi and *lo (>= 0) to the bit patterns of the largest float at x and of the largest negated
  * one. A NaN or an infinity gives at least QFW_F32_INF. */
 typedef void (*qfw_extent_f32_fn)(const float *x, size_t n, int32_t *hi, int32_t *lo);
+
+/* What a rounded number becomes: code = clamp(v + zp, qmin, qmax); |qmin|, |qmax|, |zp| < 2^16. */
+typedef struct {
+    qfw_rounding rounding;
+    int32_t zp, qmin, qmax;
+} qfw_code_rule;
+
+/* codes[i] from round(x[i] / s), the exact quotient; x finite, s a scale.
+ *   u        a word an element for QFW_STOCHASTIC, else not read
+ *   returns  how many codes the clamp changed */
+typedef uint32_t (*qfw_quotient_f32_fn)(const float *x, const uint32_t *u, size_t n, float s,
+                                        const qfw_code_rule *rule, int32_t *codes);
+
+/* codes[i] from round(a[i] * ratio): the requantization. codes may be a. u and the result as above.
+ */
+typedef uint32_t (*qfw_rescale_s32_fn)(const int32_t *a, const uint32_t *u, size_t n,
+                                       const qfw_ratio *ratio, const qfw_code_rule *rule,
+                                       int32_t *codes);
 
 /* How rows of floats become codes. q is the largest code; `first` the index of x[0] in its tensor.
  */
@@ -51,6 +69,11 @@ struct qfw_kernels {
 
 #define QFW_DECLARE_KERNELS(isa)                                                               \
     void qfw_extent_f32_##isa(const float *x, size_t n, int32_t *hi, int32_t *lo);             \
+    uint32_t qfw_quotient_f32_##isa(const float *x, const uint32_t *u, size_t n, float s,      \
+                                    const qfw_code_rule *rule, int32_t *codes);                \
+    uint32_t qfw_rescale_s32_##isa(const int32_t *a, const uint32_t *u, size_t n,              \
+                                   const qfw_ratio *ratio, const qfw_code_rule *rule,          \
+                                   int32_t *codes);                                            \
     qfw_status qfw_quantize_s8_##isa(const float *x, size_t n, size_t run,                     \
                                      const qfw_row_encoding *how, float *scale, int8_t *codes, \
                                      uint64_t *saturated);                                     \

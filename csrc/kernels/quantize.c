@@ -1,4 +1,4 @@
-/* Rows of floats to int8 codes: the definition. */
+/* Floats and integers to codes: the definitions. */
 #include "base/random.h"
 #include "base/round.h"
 #include "kernels/kernels.h"
@@ -18,23 +18,89 @@ void qfw_extent_f32_scalar(const float *x, size_t n, int32_t *hi, int32_t *lo)
     *lo = l;
 }
 
-/* `mode` is a constant at each call, so each becomes a loop of its own. */
-static inline uint64_t encode(const float *x, size_t n, const qfw_row_encoding *how,
-                              const qfw_divisor *s, const qfw_rounding mode, uint64_t first,
-                              int8_t *codes)
+/* |v| <= 2^18 and |zp| < 2^16: the sum does not overflow. */
+static inline int32_t code_of(int32_t v, const qfw_code_rule *rule, uint32_t *saturated)
+{
+    const int32_t wanted = v + rule->zp;
+    const int32_t code = wanted > rule->qmax   ? rule->qmax
+                         : wanted < rule->qmin ? rule->qmin
+                                               : wanted;
+    *saturated += code != wanted;
+    return code;
+}
+
+/* In both loops `mode` is a constant at each call, so each call becomes a loop of its own. */
+
+static inline uint32_t quotients(const float *x, const uint32_t *u, size_t n, const qfw_divisor *s,
+                                 const qfw_code_rule *rule, const qfw_rounding mode, int32_t *codes)
+{
+    uint32_t saturated = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t draw = mode == QFW_STOCHASTIC ? u[i] : 0;
+        codes[i] = code_of(qfw_round_quotient(x[i], s, mode, draw), rule, &saturated);
+    }
+    return saturated;
+}
+
+uint32_t qfw_quotient_f32_scalar(const float *x, const uint32_t *u, size_t n, float s,
+                                 const qfw_code_rule *rule, int32_t *codes)
+{
+    const qfw_divisor d = qfw_divisor_of(s);
+    switch (rule->rounding) {
+    case QFW_STOCHASTIC:
+        return quotients(x, u, n, &d, rule, QFW_STOCHASTIC, codes);
+    case QFW_HALF_EVEN:
+        return quotients(x, u, n, &d, rule, QFW_HALF_EVEN, codes);
+    default:
+        return quotients(x, u, n, &d, rule, QFW_HALF_AWAY, codes);
+    }
+}
+
+static inline uint32_t rescaled(const int32_t *a, const uint32_t *u, size_t n,
+                                const qfw_ratio *ratio, const qfw_code_rule *rule,
+                                const qfw_rounding mode, int32_t *codes)
+{
+    uint32_t saturated = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t draw = mode == QFW_STOCHASTIC ? u[i] : 0;
+        codes[i] = code_of(qfw_rescale(a[i], ratio, mode, draw), rule, &saturated);
+    }
+    return saturated;
+}
+
+uint32_t qfw_rescale_s32_scalar(const int32_t *a, const uint32_t *u, size_t n,
+                                const qfw_ratio *ratio, const qfw_code_rule *rule, int32_t *codes)
+{
+    switch (rule->rounding) {
+    case QFW_STOCHASTIC:
+        return rescaled(a, u, n, ratio, rule, QFW_STOCHASTIC, codes);
+    case QFW_HALF_EVEN:
+        return rescaled(a, u, n, ratio, rule, QFW_HALF_EVEN, codes);
+    default:
+        return rescaled(a, u, n, ratio, rule, QFW_HALF_AWAY, codes);
+    }
+}
+
+enum { TILE = 64 };
+
+/* One run, a tile at a time. */
+static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_encoding *how,
+                           uint64_t first, int8_t *codes)
 {
     const int32_t q = (int32_t)how->q;
+    const qfw_code_rule rule = {how->rounding, 0, -q, q};
     uint64_t saturated = 0;
-    qfw_uniform draws = {NULL, 0, 0, 0};
-    if (mode == QFW_STOCHASTIC) {
-        qfw_uniform_seek(&draws, how->key, first);
-    }
-    for (size_t i = 0; i < n; i++) {
-        const int32_t v = qfw_round_quotient(x[i], s, mode,
-                                             mode == QFW_STOCHASTIC ? qfw_uniform_next(&draws) : 0);
-        const int32_t c = v > q ? q : v < -q ? -q : v;
-        saturated += c != v;
-        codes[i] = (int8_t)c;
+    uint32_t u[TILE];
+    int32_t tile[TILE];
+    for (size_t i = 0; i < n; i += TILE) {
+        const size_t count = n - i < TILE ? n - i : TILE;
+        if (how->rounding == QFW_STOCHASTIC) {
+            qfw_uniforms(how->key, first + i, count, u);
+        }
+        saturated += qfw_quotient_f32_scalar(x + i, u, count, s, &rule, tile);
+        for (size_t k = 0; k < count; k++) {
+            codes[i + k] = (int8_t)tile[k];
+        }
     }
     return saturated;
 }
@@ -54,20 +120,7 @@ qfw_status qfw_quantize_s8_scalar(const float *x, size_t n, size_t run, const qf
             const qfw_num top = qfw_num_f32(qfw_from_bits_f32((uint32_t)most));
             *scale = qfw_num_scale_f32(qfw_num_ratio_up(top, 1, how->q, 24), how->pow2);
         }
-        const qfw_divisor s = qfw_divisor_of(*scale);
-        const uint64_t first = how->first + i;
-        switch (how->rounding) {
-        case QFW_STOCHASTIC:
-            *saturated += encode(x + i, count, how, &s, QFW_STOCHASTIC, first, codes + i);
-            break;
-        case QFW_HALF_EVEN:
-            *saturated += encode(x + i, count, how, &s, QFW_HALF_EVEN, first, codes + i);
-            break;
-        case QFW_HALF_AWAY:
-        default:
-            *saturated += encode(x + i, count, how, &s, QFW_HALF_AWAY, first, codes + i);
-            break;
-        }
+        *saturated += encode_run(x + i, count, *scale, how, how->first + i, codes + i);
     }
     return QFW_OK;
 }

@@ -1,10 +1,11 @@
-/* quantize_s8 with AVX2 and FMA: the bits of quantize.c, whose exact quotient is reached in float.
+/* Floats and integers to codes with AVX2 and FMA: the bits of quantize.c, whose exact quotient is
+ * reached in float.
  *
- * n = nearest(x * r), r = 1/s rounded, is the exact quotient's neighbour: |x * r| <= 2^8 carries an
- * error below 2^-14. The remainder x - n s is exact in one FMA: for |n| >= 2 both terms are
- * multiples of s's last bit and the difference is below s; for |n| = 1 they are within a factor of
- * two; for n = 0 it is x. So n is right unless |remainder| >= s/2, which a comparison settles
- * exactly, ties included. */
+ * n = nearest(x * r), r = 1/s rounded, is the exact quotient's neighbour: where |x * r| <= 2^17,
+ * which holds all codes, its error is below 2^-5. The remainder x - n s is exact in one FMA: for
+ * |n| >= 2 both terms are multiples of s's last bit and the difference is below s; for |n| = 1 they
+ * are within a factor of two; for n = 0 it is x. So n is right unless |remainder| >= s/2, which a
+ * comparison settles exactly, ties included. */
 #include "kernels/kernels.h"
 
 #include <immintrin.h>
@@ -16,6 +17,19 @@
 typedef struct {
     __m256 s, r, half, q;
 } lanes;
+
+static inline bool in_reach(float s)
+{
+    return s >= SCALE_MIN && s <= SCALE_MAX;
+}
+
+static inline lanes lanes_of(float s, float q)
+{
+    const __m128 r = _mm_div_ss(_mm_set_ss(1.0f), _mm_set_ss(s));
+    const lanes k = {_mm256_set1_ps(s), _mm256_broadcastss_ps(r), _mm256_set1_ps(0.5f * s),
+                     _mm256_set1_ps(q)};
+    return k;
+}
 
 static inline __m256 absolute(__m256 v)
 {
@@ -80,8 +94,7 @@ static inline void encode_32(const float *x, const lanes *k, bool to_even, bool 
     for (int j = 0; j < 4; j++) {
         n[j] = nearest(_mm256_loadu_ps(x + 8 * j), k, &worst);
     }
-    /* Unordered too: a product that overflowed leaves a NaN here. */
-    if (_mm256_movemask_ps(_mm256_cmp_ps(worst, k->half, _CMP_NLT_UQ)) != 0) {
+    if (_mm256_movemask_ps(_mm256_cmp_ps(worst, k->half, _CMP_GE_OQ)) != 0) {
         for (int j = 0; j < 4; j++) {
             n[j] = exact(_mm256_loadu_ps(x + 8 * j), k, to_even);
         }
@@ -178,9 +191,7 @@ static inline float found_scale(uint32_t most, float q, bool pow2)
 static inline void encode_run(const float *x, size_t n, float s, float q, bool to_even, bool count,
                               int8_t *codes, uint64_t *saturated)
 {
-    const __m128 r = _mm_div_ss(_mm_set_ss(1.0f), _mm_set_ss(s));
-    const lanes k = {_mm256_set1_ps(s), _mm256_broadcastss_ps(r), _mm256_set1_ps(0.5f * s),
-                     _mm256_set1_ps(q)};
+    const lanes k = lanes_of(s, q);
     size_t i = 0;
     for (; n - i >= 32; i += 32) {
         encode_32(x + i, &k, to_even, count, codes + i, saturated);
@@ -188,6 +199,83 @@ static inline void encode_run(const float *x, size_t n, float s, float q, bool t
     if (i < n) {
         encode_tail(x + i, n - i, &k, to_even, codes + i, saturated);
     }
+}
+
+/* Eight rounded numbers to codes; returns how many the clamp changed. */
+static inline uint32_t store_codes(__m256i v, const qfw_code_rule *rule, int32_t *codes)
+{
+    const __m256i wanted = _mm256_add_epi32(v, _mm256_set1_epi32(rule->zp));
+    const __m256i code = _mm256_max_epi32(_mm256_min_epi32(wanted, _mm256_set1_epi32(rule->qmax)),
+                                          _mm256_set1_epi32(rule->qmin));
+    const __m256i kept = _mm256_cmpeq_epi32(code, wanted);
+    _mm256_storeu_si256((__m256i *)(void *)codes, code);
+    return 8u -
+           (uint32_t)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(kept)));
+}
+
+uint32_t qfw_quotient_f32_avx2(const float *x, const uint32_t *u, size_t n, float s,
+                               const qfw_code_rule *rule, int32_t *codes)
+{
+    if (rule->rounding == QFW_STOCHASTIC || !in_reach(s)) {
+        return qfw_quotient_f32_scalar(x, u, n, s, rule, codes);
+    }
+    const lanes k = lanes_of(s, 0x1p17f); /* beyond every code */
+    uint32_t saturated = 0;
+    size_t i = 0;
+    for (; n - i >= 8; i += 8) {
+        const __m256 v = exact(_mm256_loadu_ps(x + i), &k, rule->rounding == QFW_HALF_EVEN);
+        saturated += store_codes(_mm256_cvtps_epi32(clamp(v, &k)), rule, codes + i);
+    }
+    return saturated + qfw_quotient_f32_scalar(x + i, NULL, n - i, s, rule, codes + i);
+}
+
+/* The high words of eight products of unsigned words. */
+static inline __m256i mulhi(__m256i a, __m256i b)
+{
+    const __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(a, b), 32);
+    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
+    return _mm256_blend_epi32(even, odd, 0xAA);
+}
+
+uint32_t qfw_rescale_s32_avx2(const int32_t *a, const uint32_t *u, size_t n, const qfw_ratio *ratio,
+                              const qfw_code_rule *rule, int32_t *codes)
+{
+    const __m256i mult = _mm256_set1_epi32((int32_t)ratio->mult);
+    const __m256i limit = _mm256_set1_epi32((int32_t)ratio->limit);
+    const __m256i half = _mm256_set1_epi32(1 << (ratio->down - 1));
+    const __m256i below = _mm256_set1_epi32((1 << ratio->down) - 1), zero = _mm256_setzero_si256();
+    const __m128i up = _mm_cvtsi32_si128(ratio->up), down = _mm_cvtsi32_si128(ratio->down);
+    const __m128i draw = _mm_cvtsi32_si128(32 - ratio->down);
+    uint32_t saturated = 0;
+    size_t i = 0;
+    for (; n - i >= 8; i += 8) { /* qfw_rescale, eight at a time */
+        const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(a + i));
+        const __m256i magnitude = _mm256_min_epu32(_mm256_abs_epi32(v), limit);
+        const __m256i lifted = _mm256_sll_epi32(magnitude, up), hi = mulhi(lifted, mult);
+        __m256i r;
+        if (rule->rounding == QFW_STOCHASTIC) {
+            const __m256i sign = _mm256_srai_epi32(v, 31);
+            const __m256i exact_hi = _mm256_cmpeq_epi32(_mm256_mullo_epi32(lifted, mult), zero);
+            const __m256i floor_hi =
+                _mm256_add_epi32(_mm256_sub_epi32(_mm256_xor_si256(hi, sign), sign),
+                                 _mm256_andnot_si256(exact_hi, sign));
+            const __m256i w = _mm256_loadu_si256((const __m256i *)(const void *)(u + i));
+            r = _mm256_sra_epi32(_mm256_add_epi32(floor_hi, _mm256_srl_epi32(w, draw)), down);
+        } else {
+            const __m256i sum = _mm256_add_epi32(hi, half);
+            r = _mm256_srl_epi32(sum, down);
+            if (rule->rounding == QFW_HALF_EVEN) {
+                const __m256i rest =
+                    _mm256_or_si256(_mm256_and_si256(sum, below), _mm256_mullo_epi32(lifted, mult));
+                const __m256i tie = _mm256_cmpeq_epi32(rest, zero);
+                r = _mm256_andnot_si256(_mm256_srli_epi32(tie, 31), r);
+            }
+            r = _mm256_sign_epi32(r, v);
+        }
+        saturated += store_codes(r, rule, codes + i);
+    }
+    const uint32_t *rest = rule->rounding == QFW_STOCHASTIC ? u + i : u;
+    return saturated + qfw_rescale_s32_scalar(a + i, rest, n - i, ratio, rule, codes + i);
 }
 
 qfw_status qfw_quantize_s8_avx2(const float *x, size_t n, size_t run, const qfw_row_encoding *how,
@@ -207,7 +295,7 @@ qfw_status qfw_quantize_s8_avx2(const float *x, size_t n, size_t run, const qfw_
         if (how->dynamic) {
             *scale = found_scale(most, q, how->pow2);
         }
-        if (*scale < SCALE_MIN || *scale > SCALE_MAX) {
+        if (!in_reach(*scale)) {
             qfw_row_encoding rest = *how;
             rest.first += i;
             QFW_TRY(qfw_quantize_s8_scalar(x + i, count, run, &rest, scale, codes + i, saturated));
