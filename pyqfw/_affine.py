@@ -125,15 +125,20 @@ def from_codes(
     scale: npt.ArrayLike,
     zero_point: npt.ArrayLike | None,
     *,
-    dtype: npt.DTypeLike,
+    dtype: npt.DTypeLike | None,
     out: object,
 ) -> Call:
-    """dequantize_affine."""
-    given = np.asarray(codes)
-    code = code_dtype(0, 0, given.dtype, None)
-    real = np.dtype(dtype)
+    """dequantize_affine: of int32 where the codes have another type, if they fit."""
+    given = arrays.integers(codes, "codes")
+    if given.dtype.name not in arrays.CODES:
+        given = arrays.as_int32(given, "codes")
+    code = given.dtype.name
+    what = "dtype"
+    if dtype is None and isinstance(out, np.ndarray):
+        dtype, what = out.dtype, "out"
+    real = np.dtype(np.float32 if dtype is None else dtype)
     if real.name not in arrays.REALS:
-        raise DTypeError(f"dtype must be one of {', '.join(arrays.REALS)}, not {real}")
+        raise DTypeError(f"{what} must be one of {', '.join(arrays.REALS)}, not {real}")
     data = arrays.contiguous(given)
     call = Call("dequantize_affine", rules, data.shape, real, scale=scale, zero_point=zero_point)
     return replace(call, x=data, code=code, out=out)

@@ -39,6 +39,13 @@ def integers(codes: npt.ArrayLike, name: str) -> Array:
     return array
 
 
+def as_int32(array: Array, name: str, error: type[QfwError] = QfwError) -> Array:
+    """Integers as int32, which must hold them."""
+    if array.size and (int(array.min()) < _INT32.min or int(array.max()) > _INT32.max):
+        raise error(f"{name} must fit int32, not {int(array.min())}..{int(array.max())}")
+    return array.astype(np.int32)
+
+
 def codes_of_bits(codes: npt.ArrayLike, bits: int) -> Array:
     """Contiguous int8 (int16 above 8 bits) codes; each must fit `bits` bits, signed or not."""
     given = integers(codes, "codes")
@@ -108,10 +115,8 @@ def zero_points(value: npt.ArrayLike | None, shape: tuple[int, ...]) -> Array | 
     """Zero points of a shape as int32; None stands for zeros."""
     if value is None:
         return None
-    array = integers(value, "zero_point")
-    if array.size and (int(array.min()) < _INT32.min or int(array.max()) > _INT32.max):
-        raise ScaleError(f"zero_point must fit int32, not {int(array.min())}..{int(array.max())}")
-    return _fit(array, "zero_point", shape).astype(np.int32)
+    array = as_int32(integers(value, "zero_point"), "zero_point", ScaleError)
+    return _fit(array, "zero_point", shape).copy()
 
 
 def output(

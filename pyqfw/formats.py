@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from math import prod
 from numbers import Integral, Real
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .errors import QfwError, ShapeError
 
@@ -56,7 +56,12 @@ class Layout:
 
 
 def layout_of(
-    shape: Shape, axis: Axis, group: int | None, *, last_axis_groups: bool
+    shape: Shape,
+    axis: Axis,
+    group: int | None,
+    *,
+    last_axis_groups: bool,
+    name: str = "layout",
 ) -> tuple[Layout, tuple[int, ...]]:
     """The layout of a tensor and the shape of its scales.
 
@@ -65,7 +70,7 @@ def layout_of(
     next.
     """
     dims = _dims(shape)
-    axis, group = _check_granularity("layout", axis, group)
+    axis, group = _check_granularity(name, axis, group)
     if group is not None:
         if last_axis_groups:
             lead, length = dims[:-1], prod(dims[-1:])
@@ -302,9 +307,10 @@ class Asym(_Stored):
         return int(2**self.bits) - 1
 
 
-def BFP(bits: int, group: int) -> Sym:  # noqa: N802  # a format's name
-    """Block floating point: ``Sym(bits, group=group, scale="pow2")``."""
-    return Sym(bits, group=_integer("BFP", "group", group, "an integer >= 1"), scale="pow2")
+def BFP(bits: int, group: int, **options: Any) -> Sym:  # noqa: N802  # a format's name
+    """Block floating point: ``Sym(bits, group=group, scale="pow2", **options)``."""
+    size = _integer("BFP", "group", group, "an integer >= 1")
+    return Sym(bits, group=size, scale="pow2", **options)
 
 
 def _ceil_div(a: int, b: int) -> int:

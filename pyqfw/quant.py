@@ -1,6 +1,6 @@
 """The numbers on numpy arrays: the affine quantize family, packing, and conversion between formats.
 
-    code = clamp(round(x / scale) + zero_point, qmin, qmax)
+    code = clamp(round(x * (1 / scale)) + zero_point, qmin, qmax)
 
 per tensor, per channel (``axis=k``), per row (``axis="row"``) and per group (``group=n`` along the
 last axis), forward and backward, for float32, float64, float16 and bfloat16. `docs/numerics.md`
@@ -9,6 +9,7 @@ section 10 defines every bit.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +25,24 @@ from ._arrays import Array
 from ._core import ffi, lib
 from .errors import NonFiniteError, QfwError, ScaleError, ShapeError
 from .formats import ROUNDINGS, Axis, Float32, Format, Layout, layout_of
+
+__all__ = [
+    "Description",
+    "core_info",
+    "dequantize_affine",
+    "dequantize_affine_backward",
+    "describe",
+    "draws",
+    "fake_quantize_affine",
+    "fake_quantize_affine_backward",
+    "isa",
+    "pack",
+    "qparams",
+    "quantize_affine",
+    "quantize_affine_backward",
+    "uniforms",
+    "unpack",
+]
 
 _IN_RANGE = ("inclusive", "strict")
 _ISAS = ("portable", "avx2")
@@ -41,6 +60,7 @@ def _table(name: str) -> Any:
 
 
 _available = [name for name in _ISAS if _table(name) != ffi.NULL]
+_describing: ContextVar[bool] = ContextVar("describing", default=False)
 _isa: ContextVar[str] = ContextVar("isa", default=_available[-1])
 
 
@@ -122,7 +142,7 @@ def _write(x: Array | None) -> Any:
 def _fill_layout(c: Any, layout: Layout, exact: bool) -> None:
     c.outer, c.axis, c.inner = layout.outer, layout.axis, layout.inner
     c.group = min(layout.group, 2**62)  # beyond any axis, and within int64
-    c.shared, c.exact = layout.shared, exact
+    c.shared, c.exact = layout.shared, bool(exact)
 
 
 def _fill_key(key: Any, seed: int, step: int, stream: int) -> None:
@@ -142,10 +162,19 @@ _OPS = {
 }
 
 
+def _layout(op: str, shape: tuple[int, ...], rules: Rules) -> tuple[Layout, tuple[int, ...]]:
+    """The affine family's layout and the shape of its scales; groups along the last axis."""
+    axis = None if rules.group is not None and rules.axis in (-1, len(shape) - 1) else rules.axis
+    layout, scale_shape = layout_of(shape, axis, rules.group, last_axis_groups=True, name=op)
+    if rules.exact and layout.axis % layout.group:
+        raise ShapeError(f"{op}: group={rules.group} does not divide {layout.axis}")
+    return layout, scale_shape
+
+
 def _descriptor(call: Call) -> tuple[Any, tuple[int, ...]]:
     """The C descriptor, checked by C, and the shape of its scales."""
     rules = call.rules
-    layout, scale_shape = layout_of(call.shape, rules.axis, rules.group, last_axis_groups=True)
+    layout, scale_shape = _layout(call.op, call.shape, rules)
     c = ffi.new("qfw_affine *")
     _fill_layout(c.layout, layout, rules.exact)
     c.op = _OPS[call.op]
@@ -157,8 +186,6 @@ def _descriptor(call: Call) -> tuple[Any, tuple[int, ...]]:
     _fill_key(ffi.addressof(c, "key"), rules.seed, rules.step, rules.stream)
     status = lib.qfw_affine_check(c)
     codes = f"{call.qmin}..{call.qmax}"
-    if status == lib.QFW_E_GROUP:
-        raise ShapeError(f"{call.op}: group={rules.group} does not divide {layout.axis}")
     if status == lib.QFW_E_RANGE and call.qmax < call.qmin:
         raise QfwError(f"{call.op}: qmax must be at least qmin, not {codes}")
     if status == lib.QFW_E_RANGE:
@@ -167,32 +194,38 @@ def _descriptor(call: Call) -> tuple[Any, tuple[int, ...]]:
     return c, scale_shape
 
 
-def _affine(call: Call, return_mask: bool = False) -> Any:
-    """Runs a call: the result, or (result, mask)."""
+def _perform(call: Call, return_mask: bool = False) -> Any:
+    """Runs a call: the result, or (result, mask); in `describe`, what would run."""
     with float_mode():
-        return _affine_in_mode(call, return_mask)
-
-
-def _affine_in_mode(call: Call, return_mask: bool) -> Any:
-    c, scale_shape = _descriptor(call)
-    if call.scale is None and call.needs_scale:
-        raise QfwError(f"{call.op} needs scale")
-    precision = arrays.compute_dtype(call.real)
-    s = None if call.scale is None else arrays.scales(call.scale, scale_shape, precision)
-    z = arrays.zero_points(call.zero_point, scale_shape)
-    inputs = {**call.data, "scale": s, "mask": call.mask}
-    y = arrays.output(call.out, call.shape, call.result, inputs)
-    if call.out is not None:  # a caller's array is not touched by a call that fails
-        _check_all_finite(call.op, call.data)
-    bits = np.empty((y.size + 7) // 8, np.uint8) if return_mask else None
-    d = ffi.new("qfw_affine_data *")
-    keep = [_read(call.x), _read(call.dy), _read(call.mask), _read(s), _read(z)]
-    d.x, d.dy, d.mask_in, d.scale = keep[:4]
-    d.zero_point = ffi.cast("int32_t *", keep[4])
-    d.out, d.mask_out = out = _write(y), _write(bits)
-    _run(call.op, call.data, lib.qfw_affine_run, _table(_isa.get()), c, d)
+        c, scale_shape = _descriptor(call)
+        if call.scale is None and call.needs_scale:
+            raise QfwError(f"{call.op} needs scale")
+        precision = arrays.compute_dtype(call.real)
+        s = None if call.scale is None else arrays.scales(call.scale, scale_shape, precision)
+        z = arrays.zero_points(call.zero_point, scale_shape)
+        y = arrays.output(call.out, call.shape, call.result, {**call.data, "mask": call.mask})
+        bits = np.empty((y.size + 7) // 8, np.uint8) if return_mask else None
+        d = ffi.new("qfw_affine_data *")
+        keep = [_read(call.x), _read(call.dy), _read(call.mask), _read(s), _read(z)]
+        d.x, d.dy, d.mask_in, d.scale = keep[:4]
+        d.zero_point = ffi.cast("int32_t *", keep[4])
+        d.out, d.mask_out = out = _write(y), _write(bits)
+        if _describing.get():
+            return _description(call, c, d)
+        if call.out is not None:  # a caller's array is not touched by a call that fails
+            _check_all_finite(call.op, call.data)
+        _run(call.op, call.data, lib.qfw_affine_run, _table(_isa.get()), c, d)
     del keep, out  # they held the buffers
     return y if bits is None else (y, bits)
+
+
+def _description(call: Call, c: Any, d: Any) -> Description:
+    kernel = ffi.string(lib.qfw_affine_kernel(_table(_isa.get()), c, d)).decode()
+    workspace = ffi.new("size_t *")
+    _check(lib.qfw_affine_workspace(c, workspace), call.op)
+    ran = "portable" if kernel.endswith("_scalar") else _isa.get()
+    precision = arrays.compute_dtype(call.real).name
+    return Description(call.op, kernel, ran, precision, int(workspace[0]))
 
 
 def quantize_affine(
@@ -214,7 +247,7 @@ def quantize_affine(
     step: int = 0,
     stream: int = 0,
 ) -> Any:
-    """clamp(round(x / scale) + zero_point, qmin, qmax) as integers.
+    """clamp(round(x * (1 / scale)) + zero_point, qmin, qmax) as integers.
 
     The scale's shape is () per tensor, (x.shape[axis],), x.shape[:-1] for ``axis="row"``, and
     x.shape[:-1] + (ceil(x.shape[-1] / group),) for groups; `exact` refuses a ragged last group.
@@ -224,7 +257,7 @@ def quantize_affine(
     rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
     points = (scale, zero_point, qmin, qmax)
     call = affine.forward("quantize_affine", rules, x, *points, dtype=dtype, out=out)
-    return _affine(call, return_mask)
+    return _perform(call, return_mask)
 
 
 def fake_quantize_affine(
@@ -248,7 +281,7 @@ def fake_quantize_affine(
     """(code - zero_point) * scale in x's type: quantize_affine and back."""
     rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
     points = (scale, zero_point, qmin, qmax)
-    return _affine(affine.forward("fake_quantize_affine", rules, x, *points, out=out), return_mask)
+    return _perform(affine.forward("fake_quantize_affine", rules, x, *points, out=out), return_mask)
 
 
 def dequantize_affine(
@@ -258,14 +291,14 @@ def dequantize_affine(
     *,
     axis: Axis = None,
     group: int | None = None,
-    dtype: npt.DTypeLike = np.float32,
+    dtype: npt.DTypeLike | None = None,
     out: Array | None = None,
     exact: bool = False,
 ) -> Array:
-    """(codes - zero_point) * scale as reals of `dtype`."""
+    """(codes - zero_point) * scale as reals of `dtype`: by default out's, else float32."""
     rules = Rules(axis, group, exact)
     call = affine.from_codes(rules, codes, scale, zero_point, dtype=dtype, out=out)
-    y: Array = _affine(call)
+    y: Array = _perform(call)
     return y
 
 
@@ -291,7 +324,7 @@ def quantize_affine_backward(
     """dx = dy / scale where the code was in range, else 0; from x, or from the forward's mask."""
     rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
     args = (dy, x, scale, zero_point, qmin, qmax)
-    y: Array = _affine(
+    y: Array = _perform(
         affine.backward("quantize_affine_backward", rules, *args, mask=mask, out=out)
     )
     return y
@@ -319,7 +352,7 @@ def fake_quantize_affine_backward(
     """dx = dy where the code was in range, else 0; from x, or from the forward's mask."""
     rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
     args = (dy, x, scale, zero_point, qmin, qmax)
-    y: Array = _affine(
+    y: Array = _perform(
         affine.backward("fake_quantize_affine_backward", rules, *args, mask=mask, out=out)
     )
     return y
@@ -337,36 +370,32 @@ def dequantize_affine_backward(
     """The gradient with respect to the codes: dy * scale."""
     grad = arrays.reals(dy, "dy")
     rules, op = Rules(axis, group, exact), "dequantize_affine_backward"
-    y: Array = _affine(Call(op, rules, grad.shape, grad.dtype, dy=grad, scale=scale, out=out))
+    y: Array = _perform(Call(op, rules, grad.shape, grad.dtype, dy=grad, scale=scale, out=out))
     return y
 
 
-def describe(
-    op: str | Callable[..., Any],
-    x: npt.ArrayLike,
-    qmin: int = -128,
-    qmax: int = 127,
-    *,
-    axis: Axis = None,
-    group: int | None = None,
-    rounding: str = "half_even",
-    in_range: str = "inclusive",
-    dtype: npt.DTypeLike | None = None,
-    exact: bool = False,
-) -> Description:
-    """What `op` (a function of this module or its name) will run on data like x."""
+def describe(op: str | Callable[..., Any], *args: Any, **keywords: Any) -> Description:
+    """What a call of `op` (a function of this family or its name) with these arguments would run.
+
+    Arguments are checked as the call checks them. Left out, scale is 1, the codes are -128..127 and
+    a backward's x is its dy.
+    """
     name = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
     if name not in _OPS:
         raise QfwError(f"op must be one of {', '.join(_OPS)}, not {name!r}")
-    rules = Rules(axis, group, exact, rounding, in_range)
-    call = affine.forward(name, rules, x, None, None, qmin, qmax, dtype=dtype)
-    c, _ = _descriptor(call)
-    kernel = ffi.string(lib.qfw_affine_kernel(_table(_isa.get()), c)).decode()
-    workspace = ffi.new("size_t *")
-    _check(lib.qfw_affine_workspace(c, workspace), name)
-    ran = "portable" if kernel.endswith("_scalar") else _isa.get()
-    precision = arrays.compute_dtype(call.real).name
-    return Description(name, kernel, ran, precision, int(workspace[0]))
+    function = globals()[name]
+    signature = inspect.signature(function)
+    given = signature.bind_partial(*args, **keywords).arguments
+    usual = {"scale": 1.0, "zero_point": None, "qmin": -128, "qmax": 127}
+    if "mask" not in given and "dy" in given:
+        usual["x"] = given["dy"]
+    call = {k: v for k, v in usual.items() if k in signature.parameters} | given
+    token = _describing.set(True)
+    try:
+        found: Description = function(**call)
+    finally:
+        _describing.reset(token)
+    return found
 
 
 def qparams(
@@ -381,14 +410,14 @@ def qparams(
     """(scale, zero_point) that just hold x: for codes -Q..Q, or 0..2^bits - 1 if not symmetric."""
     given = arrays.reals(x, "x")
     width = arrays.integer(bits, "bits", 2 if symmetric else 1, 16)
-    layout, shape = layout_of(given.shape, axis, group, last_axis_groups=True)
+    layout, shape = _layout("qparams", given.shape, Rules(axis, group, exact))
     scale, zero = np.empty(shape, arrays.compute_dtype(given.dtype)), np.empty(shape, np.int32)
     c = ffi.new("qfw_layout *")
     _fill_layout(c, layout, exact)
     real = arrays.REALS.index(given.dtype.name)
     zp = _write(zero)
     pointers = (_read(given), _write(scale), ffi.cast("int32_t *", zp))
-    args = (_table(_isa.get()), c, real, width, symmetric)
+    args = (_table(_isa.get()), c, real, width, bool(symmetric))
     with float_mode():
         _run("qparams", {"x": given}, lib.qfw_affine_params, *args, *pointers)
     return scale, zero

@@ -41,7 +41,7 @@ class QTensor:
         zero_point: npt.ArrayLike | None = None,
     ) -> QTensor:
         """A tensor of these very codes. Asym without a zero point has 0."""
-        if isinstance(fmt, Float32):
+        if isinstance(_format(fmt), Float32):
             return quantize(codes, fmt, scale=scale, zero_point=zero_point)
         given = arrays.integers(codes, "codes")
         if given.size and not fmt.qmin <= int(given.min()) <= int(given.max()) <= fmt.qmax:
@@ -130,13 +130,19 @@ class QTensor:
         stream: int = 0,
     ) -> QTensor:
         """This tensor in another format; where only the container differs, the same codes."""
+        if self.format == fmt:
+            return self._as(fmt)
         scale, zero = None, None
         if _same_codes(self.format, fmt):
-            if self.format == fmt:
-                return self
             scale, zero = self.scale, self.zero_point
         with quant.float_mode():
             return _encode(self._stored, fmt, scale, zero, rounding, (seed, step, stream))
+
+    def _as(self, fmt: Format) -> QTensor:
+        """The same bytes under an equal format, as it is spelt there."""
+        if repr(fmt) == repr(self.format):
+            return self
+        return QTensor(self._stored._replace(format=fmt), self._saturated)
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.shape)) or "scalar"
@@ -197,6 +203,28 @@ def requant(
         return _encode(t._stored, target, scale, None, rounding, (seed, step, stream))
 
 
+def _format(fmt: object) -> Format:
+    if not isinstance(fmt, Format):
+        raise DTypeError(f"fmt must be a format such as Sym(8), not {fmt!r}")
+    return fmt
+
+
+def _widened(
+    src: Stored, fmt: Format, scale: npt.ArrayLike | None, zero_point: npt.ArrayLike | None
+) -> QTensor:
+    """Integers with one scale as an accumulator: as they are. Nothing is quantized to 32 bits."""
+    if isinstance(src.format, Float32) or src.format.axis is not None or src.format.group:
+        raise QfwError(
+            f"SymInt32(32) is an accumulator of integers with one scale, not of {src.format}; to "
+            "quantize, choose SymInt32(2..16) or Sym"
+        )
+    if scale is not None or zero_point is not None:
+        raise ScaleError("an accumulator keeps its source's scale: give none")
+    t = QTensor(src)
+    zero = 0 if t.zero_point is None else t.zero_point
+    return QTensor.from_codes(t.codes.astype(np.int32) - zero, fmt, scale=t.scale)
+
+
 def _floats(x: npt.ArrayLike) -> Stored:
     """Any real array as a stored Float32 tensor."""
     array = np.asarray(x)
@@ -208,13 +236,13 @@ def _floats(x: npt.ArrayLike) -> Stored:
 
 
 def _same_codes(a: Format, b: Format) -> bool:
-    """Whether a and b differ at most in container and rounding."""
+    """Whether a and b differ in nothing that codes depend on: at most in container and rounding."""
 
     def key(f: Format) -> tuple[object, ...]:
         kind = Sym if isinstance(f, SymInt32) else type(f)
         return (kind, f.bits, f.axis, f.group, f.scale)
 
-    return key(a) == key(b) and (isinstance(b.range, str) or a.range == b.range)
+    return key(a) == key(b) and a.range == b.range
 
 
 def _points(
@@ -253,10 +281,8 @@ def _encode(
     key: Key,
 ) -> QTensor:
     """The one way from any format to any other."""
-    if not isinstance(fmt, Format):
-        raise DTypeError(f"fmt must be a format such as Sym(8), not {fmt!r}")
-    if isinstance(fmt, SymInt32) and fmt.bits == 32 and fmt != src.format:
-        raise QfwError("SymInt32(32) is an accumulator; to quantize, choose SymInt32(2..16) or Sym")
+    if isinstance(_format(fmt), SymInt32) and fmt.bits == 32:
+        return _widened(src, fmt, scale, zero_point)
     s: Array | None = None
     z: Array | None = None
     dynamic = False

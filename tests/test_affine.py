@@ -108,6 +108,17 @@ def test_ties_of_both_signs_and_their_neighbours(kind, rounding):
         Case(kind, (n,), {}, x, x, scale, [7], -128, 127, **rules).check()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_stochastic_rounding_at_its_thresholds(kind):
+    """x + u / 2^32 at an integer, and as little as half a unit of u beside it: both signs."""
+    n, scale = 96, [o.bits_of_fraction(1, oa.compute_kind(kind))]
+    for k in (0, 1, -3, 100):
+        for halves in (-1, 0, 1):
+            u = [o.uniform(o.key(1, 2, 3), i) for i in range(n)]
+            x = [o.bits_of_fraction(k - Fraction(2 * w + halves, 2**33), kind) for w in u]
+            Case(kind, (n,), {}, x, x, scale, [5], rounding="stochastic", key=(1, 2, 3)).check()
+
+
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_extremes_of_data_and_scales(kind, rounding):

@@ -252,9 +252,14 @@ def test_codes_have_the_smallest_type_that_holds_them(low, high, name):
 @pytest.mark.parametrize("kind", KINDS)
 def test_describe(op, kind):
     x = np.ones((4, 64), dtype_of(kind))
-    for rule in RULES:
-        found = quant.describe(op, x, axis="row", in_range=rule)
-        assert found == quant.describe(getattr(quant, op), x, axis="row", in_range=rule)
+    rules = [{"in_range": rule} for rule in RULES]
+    if op == "dequantize_affine":
+        x, rules = x.astype(np.int8), [{"dtype": dtype_of(kind)}]
+    elif op == "dequantize_affine_backward":
+        rules = [{}]
+    for rule in rules:
+        found = quant.describe(op, x, axis="row", **rule)
+        assert found == quant.describe(getattr(quant, op), x, axis="row", **rule)
         assert (found.op, found.precision, found.workspace) == (op, oa.compute_kind(kind), 0)
         assert found.deterministic
         assert found.bit_stable
@@ -270,6 +275,14 @@ def test_describe_tells_the_isa_in_use():
     for isa in quant.core_info()["isas"]:
         with quant.isa(isa):
             assert quant.core_info()["isa"] == isa
+            described = quant.describe("quantize_affine", x[:63], 0.5, 3, 0, 255, return_mask=True)
+            assert described.isa == isa
+            ragged = quant.describe(
+                "quantize_affine", x, np.ones(7), None, group=10, return_mask=True
+            )
+            assert ragged.isa == "portable"
+            odd = quant.describe("fake_quantize_affine", x, 0.5, 2**23, 0, 255)
+            assert odd.isa == "portable"
             for op in ("quantize_affine", "fake_quantize_affine", "fake_quantize_affine_backward"):
                 assert quant.describe(op, x).isa == isa
             assert quant.describe("quantize_affine", x, rounding="stochastic").isa == "portable"

@@ -127,9 +127,24 @@ def check_pair(t: q.QTensor, fmt: q.Format, rounding: str) -> None:
 @pytest.mark.parametrize("fmt", [*FORMATS, q.SymInt32(32)], ids=repr)
 def test_every_pair(fmt: q.Format) -> None:
     rng = np.random.default_rng(2)
+    turn = [*FORMATS, q.SymInt32(32)].index(fmt)
     for i, target in enumerate(FORMATS):
         t = source(fmt, rng)
-        check_pair(t, target, ("half_away", "half_even", "stochastic")[i % 3])
+        rounding = ("half_away", "half_even", "stochastic")[(i + i // 6 + turn) % 3]
+        check_pair(t, target, rounding)
+
+
+def test_integers_with_one_scale_become_an_accumulator_as_they_are() -> None:
+    rng = np.random.default_rng(4)
+    for fmt in [*FORMATS, q.SymInt32(32)]:
+        t = source(fmt, rng)
+        if isinstance(fmt, q.Float32) or fmt.axis is not None or fmt.group is not None:
+            with pytest.raises(q.QfwError, match="accumulator"):
+                t.to(q.SymInt32(32))
+            continue
+        wide = t.to(q.SymInt32(32))
+        assert elements(wide) == elements(t)
+        np.testing.assert_array_equal(wide.numpy(), t.numpy())
 
 
 def test_a_pair_with_itself_is_the_same_tensor() -> None:

@@ -9,12 +9,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
-ROOMS = ["include", "base", "kernels", "engine", "host"]
+ROOMS = ["include", "base", "kernels", "engine", "host", "cross"]
 SOURCES = sorted(f for room in ROOMS for f in (CSRC / room).rglob("*.[ch]"))
 MESON = (ROOT / "meson.build").read_text()
 
 SYSTEM = {"assert.h", "float.h", "stdbool.h", "stddef.h", "stdint.h", "string.h"}
 INTRINSICS = {"immintrin.h"}
+FAST = re.compile(r"^host/|[_/]avx2\.[ch]$")  # files that may know the CPU
 
 FORBIDDEN_CALL = re.compile(
     r"""(?x)
@@ -97,9 +98,9 @@ def include_faults(file: str, text: str) -> list[str]:
             faults.append(f"{file}: {name} does not name a room ({', '.join(ROOMS)})")
         elif ROOMS.index(there) > room:
             faults.append(f"{file} ({ROOMS[room]}) reaches for {name}")
-    allowed = SYSTEM | (
-        INTRINSICS if file.startswith("host/") or file.endswith("_avx2.c") else set()
-    )
+        elif FAST.search(name) and not FAST.search(file):
+            faults.append(f"{file} is not a fast twin, but includes {name}")
+    allowed = SYSTEM | (INTRINSICS if FAST.search(file) else set())
     for name in re.findall(r"^[ \t]*#[ \t]*include[ \t]*<(.+?)>", text, flags=re.M):
         if name not in allowed:
             faults.append(f"{file}: <{name}> is not among {sorted(allowed)}")
@@ -117,7 +118,8 @@ def global_faults(file: str, text: str) -> list[str]:
     for d in found:
         is_type = re.match(r"typedef|(struct|union|enum)\b([^(=]*\{\}| \w+)$", d)
         is_prototype = "(" in d and ("=" not in d or d.startswith("QFW_STATIC_ASSERT("))
-        if not (is_type or is_prototype or constant(d)):
+        is_symbol = file.startswith("cross/") and d.startswith("extern ")  # of the linker script
+        if not (is_type or is_prototype or is_symbol or constant(d)):
             faults.append(f"{file}: variable {d!r}")
     for head, body in functions:
         for d in re.findall(r"\bstatic\b[^;]*", body):
@@ -220,6 +222,8 @@ def test_a_file_has_at_most_400_lines(file):
 
 def test_every_source_is_built():
     listed = re.findall(r"'(csrc/[^']+\.c|pyqfw/[^']+\.(?:py|pyi|typed))'", MESON)
+    board = (CSRC / "cross" / "meson.build").read_text()
+    listed += [f"csrc/cross/{name}" for name in re.findall(r"'([^']+\.c)'", board)]
     assert len(listed) == len(set(listed))
     present = {f"csrc/{where(f)}" for f in SOURCES if f.suffix == ".c"}
     package = {
@@ -268,14 +272,18 @@ def test_only_two_modules_touch_the_core():
 PLANTED = [
     (include_faults, "base/a.c", '#include "kernels/kernels.h"'),
     (include_faults, "kernels/a.c", '#include "host/cpu.h"'),
+    (include_faults, "host/a.c", '#include "cross/semihost.h"'),
     (include_faults, "base/a.c", '#include "round.h"'),
     (include_faults, "base/a.c", "#include <stdlib.h>"),
     (include_faults, "kernels/a.c", "#include <immintrin.h>"),
+    (include_faults, "kernels/a.c", '#include "kernels/avx2.h"'),
     (call_faults, "base/a.c", "void *f(void)\n{\n    return malloc(1);\n}"),
     (call_faults, "base/a.c", "void f(void)\n{\n    exit (1);\n}"),
     (call_faults, "base/a.c", "float f(float x)\n{\n    return expf(x);\n}"),
     (global_faults, "base/a.c", "int counter;"),
+    (global_faults, "base/a.c", "extern int counter;"),
     (global_faults, "base/a.c", "static int counter = 3;"),
+    (global_faults, "cross/a.c", "static int counter;"),
     (global_faults, "base/a.c", 'static const char *names[] = {"a", "b"};'),
     (global_faults, "base/a.c", "int (*hook)(void) = 0;"),
     (global_faults, "base/a.c", "int f(void)\n{\n    static int n;\n    return n++;\n}"),

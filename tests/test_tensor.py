@@ -96,9 +96,24 @@ def test_changing_only_the_container_keeps_every_bit() -> None:
         assert wide.to(t.format).data == t.data
 
 
+def test_to_says_the_format_as_it_was_asked_for() -> None:
+    t = q.quantize(np.float32([0.5, -1]), q.Sym(8))
+    same = t.to(q.Sym(8, container=8))
+    assert same.format.container == 8
+    assert same.data == t.data
+
+
+def test_a_fixed_range_becomes_dynamic() -> None:
+    t = q.quantize(np.float32([0.5, -1]), q.Sym(8, range=100.0))
+    assert t.codes.tolist() == [1, -1]
+    assert t.to(q.Sym(8)).codes.tolist() == [127, -127]
+    assert t.to(q.Sym(8, range=50.0)).codes.tolist() == [2, -2]
+
+
 @pytest.mark.parametrize(
     ("codes", "fmt", "points", "error", "words"),
     [
+        ([1], "sym8", {"scale": 1}, q.DTypeError, "fmt must be a format"),
         ([8], q.Sym(4), {"scale": 1}, q.QfwError, "-7..7"),
         ([-8], q.Sym(4), {"scale": 1}, q.QfwError, "-7..7"),
         ([-1], q.Asym(4), {"scale": 1}, q.QfwError, "0..15"),

@@ -1,5 +1,4 @@
-/* Words, high-word products and the bits of floats. Everything here is total: no input overflows.
- */
+/* Words, high-word products and the bits of floats. Everything here is total. */
 #ifndef QFW_BASE_FIXED_H
 #define QFW_BASE_FIXED_H
 
@@ -11,6 +10,9 @@
 
 #if defined(__FAST_MATH__)
 #error "qfw gives the same bits everywhere; -ffast-math does not"
+#endif
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "stored bytes are little-endian"
 #endif
 #if FLT_EVAL_METHOD != 0
 #error "qfw needs float arithmetic in float"

@@ -10,8 +10,7 @@ typedef struct {
     int64_t first, n, scale;
 } qfw_run;
 
-/* The length of a stretch, but for a row's last one. A group longer than the axis is one stretch.
- */
+/* The length of a stretch, but for a row's last one; a group beyond the axis is one stretch. */
 static inline int64_t qfw_run_length(const qfw_layout *layout)
 {
     return (layout->group < layout->axis ? layout->group : layout->axis) * layout->inner;

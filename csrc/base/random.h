@@ -28,13 +28,13 @@ static inline uint32_t qfw_draw(const qfw_key *key, uint32_t i)
 /* The pair (A, B) that serves the 32 elements of one block. */
 typedef struct {
     uint32_t a, b;
-} qfw_affine_draw;
+} qfw_draw_pair;
 
-static inline qfw_affine_draw qfw_block_draw(const qfw_key *key, uint64_t element)
+static inline qfw_draw_pair qfw_block_draw(const qfw_key *key, uint64_t element)
 {
     const uint32_t j = (uint32_t)(element >> 5);
     const uint32_t twice = qfw_add32(j, j);
-    const qfw_affine_draw d = {qfw_draw(key, twice), qfw_draw(key, qfw_add32(twice, 1)) | 1u};
+    const qfw_draw_pair d = {qfw_draw(key, twice), qfw_draw(key, qfw_add32(twice, 1)) | 1u};
     return d;
 }
 
@@ -48,7 +48,7 @@ typedef struct {
 
 static inline void qfw_uniform_seek(qfw_uniform *s, const qfw_key *key, uint64_t element)
 {
-    const qfw_affine_draw d = qfw_block_draw(key, element);
+    const qfw_draw_pair d = qfw_block_draw(key, element);
     s->key = key;
     s->next = element;
     s->step = d.b;

@@ -1,4 +1,4 @@
-/* Every rounding of the core: docs/numerics.md sections 3, 6, 7 and 10. */
+/* Every rounding to integers: docs/numerics.md sections 3, 6, 7 and 10. */
 #ifndef QFW_BASE_ROUND_H
 #define QFW_BASE_ROUND_H
 
@@ -29,9 +29,8 @@ static inline int32_t qfw_rescale(int32_t a, const qfw_ratio *r, qfw_rounding mo
     return a < 0 ? -(int32_t)v : (int32_t)v;
 }
 
-enum {
-    QFW_QUOTIENT_MAX = 1 << 17
-}; /* stands for every quotient of at least 2^17: no code is that large */
+/* Stands for every quotient of at least 2^17: no code is that large. */
+enum { QFW_QUOTIENT_MAX = 1 << 17 };
 
 /* The exact quotient x / s, rounded (section 7); x finite.
  * With x = a 2^x_e and s = mant 2^exp the quotient is a 2^d / mant, d = x_e - exp. Its floor is
@@ -78,8 +77,7 @@ static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_roun
     return negative ? -v : v;
 }
 
-/* A real to an integer of at most 2^33 in magnitude (section 10). Floats widen to double exactly.
- */
+/* A real to an integer of at most 2^33 in magnitude (section 10). Floats widen exactly. */
 static inline int64_t qfw_round_real(double t, qfw_rounding mode, uint32_t u)
 {
     const double top = 8589934592.0;
@@ -146,6 +144,7 @@ static inline float qfw_reciprocal_f32(float s)
     return qfw_from_bits_f32((field << 23) + significand);
 }
 
+/* For float64, which no device computes in: the host's division is IEEE's. */
 static inline double qfw_reciprocal_f64(double s)
 {
     return 1.0 / s;

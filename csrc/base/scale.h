@@ -48,8 +48,7 @@ typedef struct {
 
 qfw_ratio qfw_ratio_of(float s_in, float s_out, int bits);
 
-/* Division by a scale: what qfw_round_quotient needs. recip = floor(2^54 / mant), in (2^30, 2^31].
- */
+/* A scale to divide by (qfw_round_quotient): recip = floor(2^54 / mant), in (2^30, 2^31]. */
 typedef struct {
     uint32_t mant, recip;
     int32_t exp;

@@ -4,8 +4,7 @@
 #ifdef QFW_HAVE_AVX2
 static const qfw_kernels avx2 = {
     "avx2",
-    qfw_affine_name_avx2,
-#define QFW_KERNEL(kernel) QFW_TABLE_ENTRY(kernel, avx2)
+#define QFW_KERNEL(kernel) qfw_##kernel##_avx2,
 #include "kernels/kernels.def"
 #undef QFW_KERNEL
 };

@@ -165,9 +165,9 @@ qfw_status qfw_affine_workspace(const qfw_affine *affine, size_t *bytes);
 qfw_status qfw_affine_run(const qfw_kernels *kernels, const qfw_affine *affine,
                           const qfw_affine_data *data);
 
-/* The name of the kernel that a run with ordinary zero points (|zp| <= 2^22) would use, static;
- * NULL if the check fails. */
-const char *qfw_affine_kernel(const qfw_kernels *kernels, const qfw_affine *affine);
+/* The name of the kernel that qfw_affine_run would use, static; NULL if a check fails. */
+const char *qfw_affine_kernel(const qfw_kernels *kernels, const qfw_affine *affine,
+                              const qfw_affine_data *data);
 
 /* Scales (float, or double for QFW_F64) and zero points of x for codes of `bits` bits: symmetric
  * (-Q..Q, zero points 0) or asymmetric (0..2^bits-1). */

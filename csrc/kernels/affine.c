@@ -5,10 +5,8 @@
 #include "base/random.h"
 #include "base/round.h"
 
-enum { TILE = 64 };
-
-/* Arithmetic in the precision of the computation: float, or double for QFW_F64. Operands are exact
- * in it. */
+/* Arithmetic in the precision of the computation: float, or double for QFW_F64. An operand that
+ * float does not hold is rounded first. */
 static inline double multiply(bool wide, double a, double b)
 {
     return wide ? a * b : (double)((float)a * (float)b);
@@ -98,8 +96,8 @@ static int64_t load_code(const void *codes, int32_t type, int64_t at)
 /* Codes before the clamp of elements first .. first + n - 1. */
 static qfw_status raw_codes(const point *p, int64_t first, size_t n, int64_t *raw)
 {
-    double x[TILE];
-    uint32_t u[TILE];
+    double x[QFW_TILE];
+    uint32_t u[QFW_TILE];
     memset(u, 0, sizeof u);
     if (p->a->rounding == QFW_STOCHASTIC) {
         qfw_uniforms(&p->a->key, (uint64_t)first, n, u);
@@ -116,7 +114,7 @@ static qfw_status raw_codes(const point *p, int64_t first, size_t n, int64_t *ra
 
 static qfw_status forward(const point *p, int64_t first, size_t n)
 {
-    int64_t v[TILE];
+    int64_t v[QFW_TILE];
     QFW_TRY(raw_codes(p, first, n, v));
     for (size_t i = 0; i < n; i++) {
         const uint64_t at = (uint64_t)first + i;
@@ -129,7 +127,7 @@ static qfw_status forward(const point *p, int64_t first, size_t n)
         store_codes(p->d->out, p->a->code, first, n, v);
         return QFW_OK;
     }
-    double y[TILE];
+    double y[QFW_TILE];
     for (size_t i = 0; i < n; i++) {
         y[i] = multiply(p->wide, (double)(v[i] - p->zp), p->s);
     }
@@ -137,22 +135,21 @@ static qfw_status forward(const point *p, int64_t first, size_t n)
     return QFW_OK;
 }
 
-static qfw_status dequantize(const point *p, int64_t first, size_t n)
+static void dequantize(const point *p, int64_t first, size_t n)
 {
-    double y[TILE];
+    double y[QFW_TILE];
     for (size_t i = 0; i < n; i++) {
         y[i] = multiply(p->wide,
                         (double)(load_code(p->d->x, p->a->code, first + (int64_t)i) - p->zp), p->s);
     }
     qfw_store_reals(p->d->out, p->a->real, first, n, y);
-    return QFW_OK;
 }
 
 /* forward was: code = clamp(raw) , or (code - zp) * s , or (c - zp) * s */
 static qfw_status backward(const point *p, int64_t first, size_t n)
 {
-    int64_t raw[TILE];
-    double dy[TILE];
+    int64_t raw[QFW_TILE];
+    double dy[QFW_TILE];
     const bool masked = p->a->op != QFW_DEQUANTIZE_BACKWARD;
     if (masked && p->d->mask_in == NULL) {
         QFW_TRY(raw_codes(p, first, n, raw));
@@ -186,7 +183,8 @@ static qfw_status run_tile(const point *p, int64_t first, size_t n)
     case QFW_FAKE_QUANTIZE:
         return forward(p, first, n);
     case QFW_DEQUANTIZE:
-        return dequantize(p, first, n);
+        dequantize(p, first, n);
+        return QFW_OK;
     default:
         return backward(p, first, n);
     }
@@ -194,8 +192,8 @@ static qfw_status run_tile(const point *p, int64_t first, size_t n)
 
 static qfw_status run_scale(const point *p, int64_t first, int64_t n)
 {
-    for (int64_t at = 0; at < n; at += TILE) {
-        QFW_TRY(run_tile(p, first + at, n - at < TILE ? (size_t)(n - at) : TILE));
+    for (int64_t at = 0; at < n; at += QFW_TILE) {
+        QFW_TRY(run_tile(p, first + at, n - at < QFW_TILE ? (size_t)(n - at) : QFW_TILE));
     }
     return QFW_OK;
 }
@@ -216,8 +214,11 @@ qfw_status qfw_affine_rows_scalar(const qfw_affine *affine, const qfw_affine_dat
     return QFW_OK;
 }
 
-const char *qfw_affine_name_scalar(const qfw_affine *affine)
+const char *qfw_affine_name_scalar(const qfw_affine *affine, const qfw_affine_data *data,
+                                   uint32_t max_zp)
 {
     (void)affine;
+    (void)data;
+    (void)max_zp;
     return "affine_rows_scalar";
 }

@@ -1,5 +1,4 @@
-/* The affine family's edge: what is checked before anything is written, and the finding of scales.
- */
+/* The affine family's edge: what is checked before anything is written; how scales are found. */
 #include "base/layout.h"
 #include "base/scale.h"
 #include "kernels/affine.h"
@@ -100,20 +99,28 @@ static qfw_status check_points(const qfw_affine *a, const qfw_affine_data *d, in
     return QFW_OK;
 }
 
-qfw_status qfw_affine_run(const qfw_kernels *kernels, const qfw_affine *affine,
-                          const qfw_affine_data *data)
+/* Everything that a run needs, before anything is written. */
+static qfw_status check_run(const qfw_kernels *kernels, const qfw_affine *affine,
+                            const qfw_affine_data *data, int64_t *elements, uint32_t *max_zp)
 {
+    int64_t scales = 0;
     if (kernels == NULL || data == NULL) {
         return QFW_E_NULL;
     }
     QFW_TRY(qfw_affine_check(affine));
-    int64_t elements = 0, scales = 0;
-    uint32_t max_zp = 0;
-    QFW_TRY(qfw_layout_check(&affine->layout, &elements, &scales));
-    if (elements > 0) {
+    QFW_TRY(qfw_layout_check(&affine->layout, elements, &scales));
+    if (*elements > 0) {
         QFW_TRY(check_data(affine, data));
     }
-    QFW_TRY(check_points(affine, data, scales, &max_zp));
+    return check_points(affine, data, scales, max_zp);
+}
+
+qfw_status qfw_affine_run(const qfw_kernels *kernels, const qfw_affine *affine,
+                          const qfw_affine_data *data)
+{
+    int64_t elements = 0;
+    uint32_t max_zp = 0;
+    QFW_TRY(check_run(kernels, affine, data, &elements, &max_zp));
     if (elements == 0) {
         return QFW_OK;
     }
@@ -123,31 +130,37 @@ qfw_status qfw_affine_run(const qfw_kernels *kernels, const qfw_affine *affine,
     return kernels->affine_rows(affine, data, max_zp);
 }
 
-const char *qfw_affine_kernel(const qfw_kernels *kernels, const qfw_affine *affine)
+const char *qfw_affine_kernel(const qfw_kernels *kernels, const qfw_affine *affine,
+                              const qfw_affine_data *data)
 {
-    return kernels == NULL || qfw_affine_check(affine) != QFW_OK ? NULL
-                                                                 : kernels->affine_name(affine);
+    int64_t elements = 0;
+    uint32_t max_zp = 0;
+    if (check_run(kernels, affine, data, &elements, &max_zp) != QFW_OK) {
+        return NULL;
+    }
+    return kernels->affine_name(affine, data, max_zp);
 }
-
-enum { TILE = 64 };
 
 /* The largest value and the largest negated value of a run, at least *hi and *lo: exact, whatever
  * the type. */
 static qfw_status extent(const qfw_kernels *kernels, const void *x, int32_t real, qfw_run run,
                          double *hi, double *lo)
 {
-    double v[TILE];
+    if (run.n == 0) {
+        return QFW_OK;
+    }
     if (real == QFW_F32) {
         int32_t up = 0, down = 0;
         kernels->extent_f32((const float *)x + run.first, (size_t)run.n, &up, &down);
-        v[0] = (double)qfw_from_bits_f32((uint32_t)up);
-        v[1] = (double)qfw_from_bits_f32((uint32_t)down);
-        *hi = v[0] > *hi ? v[0] : *hi;
-        *lo = v[1] > *lo ? v[1] : *lo;
+        const double most = (double)qfw_from_bits_f32((uint32_t)up);
+        const double least = (double)qfw_from_bits_f32((uint32_t)down);
+        *hi = most > *hi ? most : *hi;
+        *lo = least > *lo ? least : *lo;
         return up >= QFW_F32_INF || down >= QFW_F32_INF ? QFW_E_NONFINITE : QFW_OK;
     }
-    for (int64_t at = 0; at < run.n; at += TILE) {
-        const size_t n = run.n - at < TILE ? (size_t)(run.n - at) : TILE;
+    double v[QFW_TILE];
+    for (int64_t at = 0; at < run.n; at += QFW_TILE) {
+        const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
         qfw_load_reals(x, real, run.first + at, n, v);
         for (size_t i = 0; i < n; i++) {
             if (qfw_not_finite(v[i])) {

@@ -5,12 +5,10 @@
 #include "base/round.h"
 #include "kernels/kernels.h"
 
-enum { TILE = 64 };
-
 /* ---- tiles ---- */
 
-/* m[i] = code of element first + i, minus the zero point: |m| < 2^17, or any int32 for an
- * accumulator. */
+/* m[i] = code of element first + i, minus the zero point: any int32 that the container
+ * holds. */
 static void decode(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m)
 {
     const bool is_signed = t->format.kind == QFW_SYM;
@@ -73,28 +71,24 @@ typedef struct {
     int32_t qmin, qmax; /* codes of dst */
 } job;
 
-/* The range of a run's values so far: magnitudes of the largest and of the smallest value, each
- * with 0 in it. */
+/* What a scale's elements ask for so far. Floats: bit patterns of the largest value and of the
+ * largest negated one, at least 0. Integers: as numbers, for Sym the scale itself in hi. */
 typedef struct {
+    int32_t hi_bits, lo_bits;
     qfw_num hi, lo;
 } extent;
 
-static qfw_status extend(const job *j, qfw_run run, extent *e)
+static void extend(const job *j, qfw_run run, extent *e)
 {
     if (j->src->format.kind == QFW_FLOAT32) {
-        int32_t hi = 0, lo = 0;
-        j->kernels->extent_f32((const float *)j->src->codes + run.first, (size_t)run.n, &hi, &lo);
-        if (hi >= QFW_F32_INF || lo >= QFW_F32_INF) {
-            return QFW_E_NONFINITE;
-        }
-        e->hi = qfw_num_max(e->hi, qfw_num_f32(qfw_from_bits_f32((uint32_t)hi)));
-        e->lo = qfw_num_max(e->lo, qfw_num_f32(qfw_from_bits_f32((uint32_t)lo)));
-        return QFW_OK;
+        const float *x = (const float *)j->src->codes + run.first;
+        j->kernels->extent_f32(x, (size_t)run.n, &e->hi_bits, &e->lo_bits);
+        return;
     }
     int32_t most = 0, least = 0;
-    int32_t m[TILE];
-    for (int64_t at = 0; at < run.n; at += TILE) {
-        const size_t n = run.n - at < TILE ? (size_t)(run.n - at) : TILE;
+    int32_t m[QFW_TILE];
+    for (int64_t at = 0; at < run.n; at += QFW_TILE) {
+        const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
         decode(j->src, run.first + at, n, run.scale, m);
         for (size_t i = 0; i < n; i++) {
             most = m[i] > most ? m[i] : most;
@@ -104,73 +98,111 @@ static qfw_status extend(const job *j, qfw_run run, extent *e)
     const float s = j->src->scale[run.scale];
     const uint32_t hi = (uint32_t)most, lo = qfw_abs32(least);
     if (j->dst->format.kind == QFW_SYM) { /* one rounding: the scale itself */
-        const qfw_num needed = qfw_scale_for(s, hi > lo ? hi : lo, (uint32_t)j->qmax);
-        e->hi = qfw_num_max(e->hi, needed);
+        e->hi = qfw_num_max(e->hi, qfw_scale_for(s, hi > lo ? hi : lo, (uint32_t)j->qmax));
     } else {
         e->hi = qfw_num_max(e->hi, qfw_scale_for(s, hi, 1));
         e->lo = qfw_num_max(e->lo, qfw_scale_for(s, lo, 1));
     }
-    return QFW_OK;
 }
 
 /* The scale (and zero point) that the extent asks for. */
-static void settle(const job *j, const extent *e, int64_t scale)
+static qfw_status settle(const job *j, extent *e, int64_t scale)
 {
-    const bool pow2 = j->dst->format.pow2 != 0;
-    float *out = &j->dst->scale[scale];
-    if (j->dst->format.kind == QFW_SYM) {
-        const qfw_num top = qfw_num_max(e->hi, e->lo);
-        const bool is_scale = j->src->format.kind != QFW_FLOAT32;
-        *out = qfw_num_scale_f32(is_scale ? top : qfw_num_ratio_up(top, 1, (uint32_t)j->qmax, 24),
-                                 pow2);
-        return;
+    const bool pow2 = j->dst->format.pow2 != 0, sym = j->dst->format.kind == QFW_SYM;
+    const uint32_t top = (uint32_t)j->qmax;
+    if (e->hi_bits >= QFW_F32_INF || e->lo_bits >= QFW_F32_INF) {
+        return QFW_E_NONFINITE;
     }
-    const qfw_num d = qfw_num_add_up(e->hi, e->lo, 24);
-    *out = qfw_num_scale_f32(qfw_num_ratio_up(d, 1, (uint32_t)j->qmax, 24), pow2);
-    j->dst->zero_point[scale] =
-        (uint16_t)qfw_num_zero_point(e->lo, qfw_num_f32(*out), (uint32_t)j->qmax);
+    qfw_num found = e->hi;
+    if (j->src->format.kind == QFW_FLOAT32) {
+        e->hi = qfw_num_f32(qfw_from_bits_f32((uint32_t)e->hi_bits));
+        e->lo = qfw_num_f32(qfw_from_bits_f32((uint32_t)e->lo_bits));
+        found = qfw_num_ratio_up(qfw_num_max(e->hi, e->lo), 1, top, 24);
+    }
+    if (!sym) {
+        found = qfw_num_ratio_up(qfw_num_add_up(e->hi, e->lo, 24), 1, top, 24);
+    }
+    const float s = qfw_num_scale_f32(found, pow2);
+    j->dst->scale[scale] = s;
+    if (!sym) {
+        j->dst->zero_point[scale] = (uint16_t)qfw_num_zero_point(e->lo, qfw_num_f32(s), top);
+    }
+    return QFW_OK;
 }
 
-static qfw_status check_finite(const job *j, qfw_run run)
+static qfw_code_rule rule_of(const job *j, int64_t to)
 {
-    const float *x = (const float *)j->src->codes + run.first;
-    return qfw_check_finite(j->kernels, x, (size_t)run.n, QFW_F32);
+    const int32_t zp = j->dst->format.kind == QFW_SYM ? 0 : j->dst->zero_point[to];
+    const qfw_code_rule rule = {(qfw_rounding)j->how->rounding, zp, j->qmin, j->qmax};
+    return rule;
 }
 
-/* Codes of a run at the scale number `to`. A range that was found has seen every element; else
- * they are looked at here. */
-static qfw_status encode(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
+/* Codes of a run of integers at the scale number `to`. */
+static void encode_integers(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
 {
-    const bool from_float = j->src->format.kind == QFW_FLOAT32,
-               sym = j->dst->format.kind == QFW_SYM;
-    const float s_out = j->dst->scale[to];
-    const qfw_code_rule rule = {(qfw_rounding)j->how->rounding, sym ? 0 : j->dst->zero_point[to],
-                                j->qmin, j->qmax};
-    qfw_ratio ratio = {0, 0, 0, 0};
-    if (from_float && j->how->dynamic == 0) {
-        QFW_TRY(check_finite(j, run));
-    } else if (!from_float) {
-        const int bits = sym ? j->dst->format.bits : j->dst->format.bits + 1;
-        ratio = qfw_ratio_of(j->src->scale[run.scale], s_out, bits);
-    }
-    uint32_t u[TILE];
-    int32_t m[TILE];
-    for (int64_t at = 0; at < run.n; at += TILE) {
+    const qfw_code_rule rule = rule_of(j, to);
+    const int bits = j->dst->format.kind == QFW_SYM ? j->dst->format.bits : j->dst->format.bits + 1;
+    const qfw_ratio ratio = qfw_ratio_of(j->src->scale[run.scale], j->dst->scale[to], bits);
+    uint32_t u[QFW_TILE];
+    int32_t m[QFW_TILE];
+    for (int64_t at = 0; at < run.n; at += QFW_TILE) {
         const int64_t first = run.first + at;
-        const size_t n = run.n - at < TILE ? (size_t)(run.n - at) : TILE;
+        const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
         if (rule.rounding == QFW_STOCHASTIC) {
             qfw_uniforms(&j->how->key, (uint64_t)first, n, u);
         }
-        if (from_float) {
-            const float *x = (const float *)j->src->codes + first;
-            *saturated += j->kernels->quotient_f32(x, u, n, s_out, &rule, m);
-        } else {
-            decode(j->src, first, n, run.scale, m);
-            *saturated += j->kernels->rescale_s32(m, u, n, &ratio, &rule, m);
-        }
+        decode(j->src, first, n, run.scale, m);
+        *saturated += j->kernels->rescale_s32(m, u, n, &ratio, &rule, m);
         store(j->dst, first, n, m);
     }
-    return QFW_OK;
+}
+
+/* Codes of a run of floats. */
+static void encode_floats(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
+{
+    const qfw_code_rule rule = rule_of(j, to);
+    uint32_t u[QFW_TILE];
+    int32_t m[QFW_TILE];
+    for (int64_t at = 0; at < run.n; at += QFW_TILE) {
+        const int64_t first = run.first + at;
+        const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
+        if (rule.rounding == QFW_STOCHASTIC) {
+            qfw_uniforms(&j->how->key, (uint64_t)first, n, u);
+        }
+        const float *x = (const float *)j->src->codes + first;
+        *saturated += j->kernels->quotient_f32(x, u, n, j->dst->scale[to], &rule, m);
+        store(j->dst, first, n, m);
+    }
+}
+
+enum { GATHER = 32, SHORT = 8 };
+
+/* Codes of a scale whose floats lie in many short runs (channels last): gathered, so that the
+ * kernel has something to work on. */
+static void encode_gathered(const job *j, int64_t to, uint64_t *saturated)
+{
+    const qfw_code_rule rule = rule_of(j, to);
+    const int64_t runs = qfw_runs_per_scale(&j->dst->layout);
+    const int64_t each = qfw_run_of(&j->dst->layout, to, 0).n, all = runs * each;
+    int64_t where[GATHER];
+    float x[GATHER];
+    uint32_t u[GATHER];
+    int32_t m[GATHER];
+    for (int64_t at = 0; at < all; at += GATHER) {
+        const size_t n = all - at < GATHER ? (size_t)(all - at) : GATHER;
+        for (size_t i = 0; i < n; i++) {
+            const int64_t k = at + (int64_t)i;
+            where[i] = qfw_run_of(&j->dst->layout, to, k / each).first + k % each;
+            x[i] = ((const float *)j->src->codes)[where[i]];
+            if (rule.rounding == QFW_STOCHASTIC) {
+                qfw_uniforms(&j->how->key, (uint64_t)where[i], 1, &u[i]);
+            }
+        }
+        *saturated += j->kernels->quotient_f32(x, u, n, j->dst->scale[to], &rule, m);
+        for (size_t i = 0; i < n; i++) {
+            store(j->dst, where[i], 1, &m[i]);
+        }
+    }
 }
 
 /* ---- whole tensors ---- */
@@ -187,50 +219,61 @@ static qfw_run source_run(const job *j, qfw_run run, int64_t at)
     return part;
 }
 
-static qfw_status encode_scale(const job *j, int64_t scale, uint64_t *saturated)
+static qfw_status find_scale(const job *j, int64_t scale)
 {
     const int64_t runs = qfw_runs_per_scale(&j->dst->layout);
-    if (j->how->dynamic != 0) {
-        extent e = {{0, 0}, {0, 0}};
-        for (int64_t r = 0; r < runs; r++) {
-            const qfw_run run = qfw_run_of(&j->dst->layout, scale, r);
-            for (int64_t at = 0; at < run.n;) {
-                const qfw_run part = source_run(j, run, at);
-                QFW_TRY(extend(j, part, &e));
-                at += part.n;
-            }
+    extent e = {0, 0, {0, 0}, {0, 0}};
+    for (int64_t r = 0; r < runs; r++) {
+        const qfw_run run = qfw_run_of(&j->dst->layout, scale, r);
+        for (int64_t at = 0; at < run.n;) {
+            const qfw_run part = source_run(j, run, at);
+            extend(j, part, &e);
+            at += part.n;
         }
-        settle(j, &e, scale);
+    }
+    return settle(j, &e, scale);
+}
+
+static void encode_scale(const job *j, int64_t scale, uint64_t *saturated)
+{
+    const bool from_float = j->src->format.kind == QFW_FLOAT32;
+    const int64_t runs = qfw_runs_per_scale(&j->dst->layout);
+    if (from_float && runs > 1 && qfw_run_length(&j->dst->layout) < SHORT) {
+        encode_gathered(j, scale, saturated);
+        return;
     }
     for (int64_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&j->dst->layout, scale, r);
         for (int64_t at = 0; at < run.n;) {
             const qfw_run part = source_run(j, run, at);
-            QFW_TRY(encode(j, part, scale, saturated));
+            if (from_float) {
+                encode_floats(j, part, scale, saturated);
+            } else {
+                encode_integers(j, part, scale, saturated);
+            }
             at += part.n;
         }
     }
-    return QFW_OK;
 }
 
-static qfw_status to_float(const qfw_tensor *src, float *y, int64_t scales)
+static void to_float(const qfw_tensor *src, float *y)
 {
-    const int64_t runs = qfw_runs_per_scale(&src->layout);
-    int32_t m[TILE];
-    for (int64_t scale = 0; scale < scales; scale++) {
-        const float s = src->scale[scale];
-        for (int64_t r = 0; r < runs; r++) {
-            const qfw_run run = qfw_run_of(&src->layout, scale, r);
-            for (int64_t at = 0; at < run.n; at += TILE) {
-                const size_t n = run.n - at < TILE ? (size_t)(run.n - at) : TILE;
-                decode(src, run.first + at, n, scale, m);
+    const qfw_layout *l = &src->layout;
+    const int64_t row = l->axis * l->inner, length = qfw_run_length(l), groups = qfw_groups(l);
+    int32_t m[QFW_TILE];
+    for (int64_t o = 0; o < l->outer; o++) {
+        for (int64_t g = 0; g < groups; g++) {
+            const int64_t scale = (l->shared != 0 ? 0 : o * groups) + g;
+            const int64_t end = (g + 1) * length < row ? (g + 1) * length : row;
+            for (int64_t at = g * length; at < end; at += QFW_TILE) {
+                const size_t n = end - at < QFW_TILE ? (size_t)(end - at) : QFW_TILE;
+                decode(src, o * row + at, n, scale, m);
                 for (size_t i = 0; i < n; i++) {
-                    y[run.first + at + (int64_t)i] = qfw_product_f32(m[i], s);
+                    y[o * row + at + (int64_t)i] = qfw_product_f32(m[i], src->scale[scale]);
                 }
             }
         }
     }
-    return QFW_OK;
 }
 
 static qfw_status check_scales(const qfw_tensor *t, int64_t scales)
@@ -292,14 +335,29 @@ static qfw_status convert_rows(const job *j, uint64_t *saturated)
     return QFW_OK;
 }
 
+static qfw_status encode_all(const job *j, int64_t elements, int64_t scales, uint64_t *saturated)
+{
+    const qfw_format *f = &j->dst->format;
+    if (f->container == 0 && elements > 0) { /* the bits after the last code */
+        ((uint8_t *)j->dst->codes)[(elements * f->bits - 1) / 8] = 0;
+    }
+    for (int64_t i = 0; i < scales; i++) {
+        if (j->how->dynamic != 0) {
+            QFW_TRY(find_scale(j, i));
+        }
+        encode_scale(j, i, saturated);
+    }
+    return QFW_OK;
+}
+
 qfw_status qfw_convert(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
                        const qfw_encoding *how, uint64_t *saturated)
 {
     if (kernels == NULL || src == NULL || dst == NULL || how == NULL || saturated == NULL) {
         return QFW_E_NULL;
     }
-    int64_t n_in = 0, n_out = 0, scales_in = 0, scales = 0;
-    QFW_TRY(check_tensor(src, true, &n_in, &scales_in));
+    int64_t n_in = 0, n_out = 0, scales = 0;
+    QFW_TRY(check_tensor(src, true, &n_in, &scales));
     QFW_TRY(check_tensor(dst, how->dynamic == 0, &n_out, &scales));
     if (n_in != n_out) {
         return QFW_E_SIZE;
@@ -309,25 +367,26 @@ qfw_status qfw_convert(const qfw_kernels *kernels, const qfw_tensor *src, const 
         return QFW_E_KIND; /* nothing is quantized to 32 bits: an accumulator is made by adding */
     }
     *saturated = 0;
-    if (dst->format.kind == QFW_FLOAT32) {
-        if (src->format.kind != QFW_FLOAT32) {
-            return to_float(src, dst->codes, scales_in);
-        }
-        QFW_TRY(qfw_check_finite(kernels, src->codes, (size_t)n_in, QFW_F32));
-        memcpy(dst->codes, src->codes, (size_t)n_in * sizeof(float));
+    const bool from_float = src->format.kind == QFW_FLOAT32, sym = dst->format.kind == QFW_SYM;
+    const bool to_floats = dst->format.kind == QFW_FLOAT32;
+    if (n_in == 0 && to_floats) {
         return QFW_OK;
     }
-    const int32_t qmax = dst->format.kind == QFW_SYM ? (1 << (dst->format.bits - 1)) - 1
-                                                     : (1 << dst->format.bits) - 1;
-    const job j = {kernels, src, dst, how, dst->format.kind == QFW_SYM ? -qmax : 0, qmax};
+    if (to_floats && !from_float) {
+        to_float(src, dst->codes);
+        return QFW_OK;
+    }
+    const int32_t qmax = to_floats ? 0 : (1 << (sym ? dst->format.bits - 1 : dst->format.bits)) - 1;
+    const job j = {kernels, src, dst, how, sym ? -qmax : 0, qmax};
     if (n_in > 0 && has_row_kernel(src, dst)) {
         return convert_rows(&j, saturated);
     }
-    if (dst->format.container == 0 && n_in > 0) { /* the bits after the last code */
-        ((uint8_t *)dst->codes)[(n_in * dst->format.bits - 1) / 8] = 0;
+    if (from_float && (to_floats || how->dynamic == 0)) { /* to find a range is to look at all */
+        QFW_TRY(qfw_check_finite(kernels, src->codes, (size_t)n_in, QFW_F32));
     }
-    for (int64_t i = 0; i < scales; i++) {
-        QFW_TRY(encode_scale(&j, i, saturated));
+    if (to_floats) {
+        memcpy(dst->codes, src->codes, (size_t)n_in * sizeof(float));
+        return QFW_OK;
     }
-    return QFW_OK;
+    return encode_all(&j, n_in, scales, saturated);
 }

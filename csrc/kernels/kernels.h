@@ -13,9 +13,12 @@
         }                                  \
     } while (0)
 
+/* Elements that are decoded and encoded at a time: few enough for a small stack. */
+enum { QFW_TILE = 64 };
+
 /* Grows *hi and *lo (>= 0) to the bit patterns of the largest float at x and of the largest negated
  * one. A NaN or an infinity gives at least QFW_F32_INF. */
-typedef void (*qfw_extent_f32_fn)(const float *x, size_t n, int32_t *hi, int32_t *lo);
+typedef void qfw_extent_f32_fn(const float *x, size_t n, int32_t *hi, int32_t *lo);
 
 /* What a rounded number becomes: code = clamp(v + zp, qmin, qmax); |qmin|, |qmax|, |zp| < 2^16. */
 typedef struct {
@@ -26,65 +29,53 @@ typedef struct {
 /* codes[i] from round(x[i] / s), the exact quotient; x finite, s a scale.
  *   u        a word an element for QFW_STOCHASTIC, else not read
  *   returns  how many codes the clamp changed */
-typedef uint32_t (*qfw_quotient_f32_fn)(const float *x, const uint32_t *u, size_t n, float s,
-                                        const qfw_code_rule *rule, int32_t *codes);
+typedef uint32_t qfw_quotient_f32_fn(const float *x, const uint32_t *u, size_t n, float s,
+                                     const qfw_code_rule *rule, int32_t *codes);
 
-/* codes[i] from round(a[i] * ratio): the requantization. codes may be a. u and the result as above.
- */
-typedef uint32_t (*qfw_rescale_s32_fn)(const int32_t *a, const uint32_t *u, size_t n,
-                                       const qfw_ratio *ratio, const qfw_code_rule *rule,
-                                       int32_t *codes);
+/* codes[i] from round(a[i] * ratio): the requantization. codes may be a.
+ *   u and the result as above */
+typedef uint32_t qfw_rescale_s32_fn(const int32_t *a, const uint32_t *u, size_t n,
+                                    const qfw_ratio *ratio, const qfw_code_rule *rule,
+                                    int32_t *codes);
 
-/* How rows of floats become codes. q is the largest code; `first` the index of x[0] in its tensor.
- */
+/* How rows of floats become codes. */
 typedef struct {
-    uint32_t q;
+    uint32_t q; /* the largest code */
     bool dynamic, pow2;
     qfw_rounding rounding;
     const qfw_key *key;
-    uint64_t first;
+    uint64_t first; /* the index of x[0] in its tensor */
 } qfw_row_encoding;
 
-/* codes[i] = clamp(round(x[i] / scale[i / run]), -q, q), exact quotient; dynamic: scale is found
- * first, run by run. run     >= 1; the last may be short q       <= 127, so codes fit int8 returns
- * QFW_E_NONFINITE at a NaN or an infinity, codes then undefined; *saturated grows by what the clamp
- * changed */
-typedef qfw_status (*qfw_quantize_s8_fn)(const float *x, size_t n, size_t run,
-                                         const qfw_row_encoding *how, float *scale, int8_t *codes,
-                                         uint64_t *saturated);
+/* codes[i] = clamp(round(x[i] / scale[i / run]), -q, q), the exact quotient. Dynamic: the scale is
+ * found first, run by run.
+ *   run      >= 1; the last one may be short
+ *   q        <= 127, so that codes fit int8
+ *   *saturated grows by the codes that the clamp changed
+ *   returns  QFW_E_NONFINITE at a NaN or an infinity, codes being undefined then */
+typedef qfw_status qfw_quantize_s8_fn(const float *x, size_t n, size_t run,
+                                      const qfw_row_encoding *how, float *scale, int8_t *codes,
+                                      uint64_t *saturated);
 
 /* A checked descriptor over its data: every operation, type and rule of the affine family.
- *   scales are valid; mask_out is zeroed; max_zp is the largest |zero point|
- *   returns QFW_E_NONFINITE at a NaN or an infinity, the output then undefined */
-typedef qfw_status (*qfw_affine_rows_fn)(const qfw_affine *affine, const qfw_affine_data *data,
-                                         uint32_t max_zp);
+ *   scales are valid, mask_out is zeroed, max_zp is the largest |zero point|
+ *   returns  QFW_E_NONFINITE at a NaN or an infinity, the output being undefined then */
+typedef qfw_status qfw_affine_rows_fn(const qfw_affine *affine, const qfw_affine_data *data,
+                                      uint32_t max_zp);
+
+/* Which variant affine_rows hands such a run to. */
+typedef const char *qfw_affine_name_fn(const qfw_affine *affine, const qfw_affine_data *data,
+                                       uint32_t max_zp);
 
 struct qfw_kernels {
     const char *name;
-    const char *(*affine_name)(const qfw_affine *affine); /* which variant takes this descriptor */
-#define QFW_KERNEL(kernel) qfw_##kernel##_fn kernel;
+#define QFW_KERNEL(kernel) qfw_##kernel##_fn *kernel;
 #include "kernels/kernels.def"
 #undef QFW_KERNEL
 };
 
-#define QFW_DECLARE_KERNELS(isa)                                                               \
-    void qfw_extent_f32_##isa(const float *x, size_t n, int32_t *hi, int32_t *lo);             \
-    uint32_t qfw_quotient_f32_##isa(const float *x, const uint32_t *u, size_t n, float s,      \
-                                    const qfw_code_rule *rule, int32_t *codes);                \
-    uint32_t qfw_rescale_s32_##isa(const int32_t *a, const uint32_t *u, size_t n,              \
-                                   const qfw_ratio *ratio, const qfw_code_rule *rule,          \
-                                   int32_t *codes);                                            \
-    qfw_status qfw_quantize_s8_##isa(const float *x, size_t n, size_t run,                     \
-                                     const qfw_row_encoding *how, float *scale, int8_t *codes, \
-                                     uint64_t *saturated);                                     \
-    qfw_status qfw_affine_rows_##isa(const qfw_affine *affine, const qfw_affine_data *data,    \
-                                     uint32_t max_zp);                                         \
-    const char *qfw_affine_name_##isa(const qfw_affine *affine);
-
-QFW_DECLARE_KERNELS(scalar)
-QFW_DECLARE_KERNELS(avx2)
-
-/* A table of one ISA's variants. */
-#define QFW_TABLE_ENTRY(kernel, isa) qfw_##kernel##_##isa,
+#define QFW_KERNEL(kernel) extern qfw_##kernel##_fn qfw_##kernel##_scalar, qfw_##kernel##_avx2;
+#include "kernels/kernels.def"
+#undef QFW_KERNEL
 
 #endif

@@ -81,8 +81,6 @@ uint32_t qfw_rescale_s32_scalar(const int32_t *a, const uint32_t *u, size_t n,
     }
 }
 
-enum { TILE = 64 };
-
 /* One run, a tile at a time. */
 static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_encoding *how,
                            uint64_t first, int8_t *codes)
@@ -90,10 +88,10 @@ static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_enco
     const int32_t q = (int32_t)how->q;
     const qfw_code_rule rule = {how->rounding, 0, -q, q};
     uint64_t saturated = 0;
-    uint32_t u[TILE];
-    int32_t tile[TILE];
-    for (size_t i = 0; i < n; i += TILE) {
-        const size_t count = n - i < TILE ? n - i : TILE;
+    uint32_t u[QFW_TILE];
+    int32_t tile[QFW_TILE];
+    for (size_t i = 0; i < n; i += QFW_TILE) {
+        const size_t count = n - i < QFW_TILE ? n - i : QFW_TILE;
         if (how->rounding == QFW_STOCHASTIC) {
             qfw_uniforms(how->key, first + i, count, u);
         }

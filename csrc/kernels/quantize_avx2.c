@@ -6,9 +6,7 @@
  * |n| >= 2 both terms are multiples of s's last bit and the difference is below s; for |n| = 1 they
  * are within a factor of two; for n = 0 it is x. So n is right unless |remainder| >= s/2, which a
  * comparison settles exactly, ties included. */
-#include "kernels/kernels.h"
-
-#include <immintrin.h>
+#include "kernels/avx2.h"
 
 /* Beyond these 1/s or s/2 is subnormal or near it and no longer has its 24 bits. */
 #define SCALE_MIN 0x1p-120f
@@ -131,22 +129,13 @@ static inline int32_t largest(__m256i v)
     return _mm_cvtsi128_si32(m);
 }
 
-/* Asks for memory this many floats ahead: it is read while the last ones are being worked on, also
- * across the pages where the CPU's own prefetching stops. An address past the end does no harm. */
-enum { AHEAD = 512 };
-
-static inline void prefetch(const float *x)
-{
-    _mm_prefetch((const char *)((uintptr_t)x + AHEAD * sizeof *x), _MM_HINT_T0);
-}
-
 void qfw_extent_f32_avx2(const float *x, size_t n, int32_t *hi, int32_t *lo)
 {
     const __m256i sign = _mm256_set1_epi32(INT32_MIN);
     __m256i up = _mm256_set1_epi32(*hi), down = _mm256_set1_epi32(*lo);
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        prefetch(x + i);
+        qfw_prefetch(x + i);
         const __m256i a = load_bits(x + i), b = load_bits(x + i + 8);
         up = _mm256_max_epi32(up, _mm256_max_epi32(a, b));
         down = _mm256_max_epi32(
@@ -163,7 +152,7 @@ static inline uint32_t absmax_bits(const float *x, size_t n)
     __m256i m0 = _mm256_setzero_si256(), m1 = m0;
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        prefetch(x + i);
+        qfw_prefetch(x + i);
         m0 = _mm256_max_epi32(m0, _mm256_and_si256(magnitude, load_bits(x + i)));
         m1 = _mm256_max_epi32(m1, _mm256_and_si256(magnitude, load_bits(x + i + 8)));
     }

@@ -2,8 +2,7 @@
 
 static const qfw_kernels portable = {
     "portable",
-    qfw_affine_name_scalar,
-#define QFW_KERNEL(kernel) QFW_TABLE_ENTRY(kernel, scalar)
+#define QFW_KERNEL(kernel) qfw_##kernel##_scalar,
 #include "kernels/kernels.def"
 #undef QFW_KERNEL
 };

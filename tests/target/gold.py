@@ -236,6 +236,8 @@ def plant(suite: str, cases: list[Case]) -> None:
 
 
 def c_text(planted: str | None) -> str:
+    if there := {f.stem for f in GOLD.glob("*.json")} ^ SUITES.keys():
+        raise SystemExit(f"tests/gold and SUITES differ in {sorted(there)}")
     pools = Pools()
     tables = []
     for suite, (ctype, initializer) in SUITES.items():

@@ -1,0 +1,18 @@
+/* What the AVX2 twins share. */
+#ifndef QFW_KERNELS_AVX2_H
+#define QFW_KERNELS_AVX2_H
+
+#include "kernels/kernels.h"
+
+#include <immintrin.h>
+
+/* Asks for memory this many floats ahead: it is read while the last ones are being worked on, also
+ * across the pages where the CPU's own prefetching stops. An address past the end does no harm. */
+enum { QFW_AHEAD = 512 };
+
+static inline void qfw_prefetch(const float *x)
+{
+    _mm_prefetch((const char *)((uintptr_t)x + QFW_AHEAD * sizeof *x), _MM_HINT_T0);
+}
+
+#endif
