@@ -41,6 +41,8 @@ def integers(codes: npt.ArrayLike, name: str) -> Array:
 
 def as_int32(array: Array, name: str, error: type[QfwError] = QfwError) -> Array:
     """Integers as int32, which must hold them."""
+    if array.dtype == np.int32:
+        return array
     if array.size and (int(array.min()) < _INT32.min or int(array.max()) > _INT32.max):
         raise error(f"{name} must fit int32, not {int(array.min())}..{int(array.max())}")
     return array.astype(np.int32)
@@ -97,18 +99,21 @@ def _fit(array: Array, name: str, shape: tuple[int, ...]) -> Array:
 
 
 def scales(value: npt.ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Scales of a shape in the precision of the computation, each a positive normal number."""
+    """Scales of a shape in the precision of the computation; see check_scales."""
     array = np.asarray(value)
     if array.dtype.kind not in "iuf" and array.dtype.name not in REALS:
         raise DTypeError(f"scale must be one of {', '.join(REALS)}, not {array.dtype}")
     with np.errstate(over="ignore", under="ignore"):
-        cast = _fit(array, "scale", shape).astype(dtype)
-    tiny = np.finfo(dtype).tiny
+        return _fit(array, "scale", shape).astype(dtype, copy=False)
+
+
+def check_scales(cast: Array) -> None:
+    """Each scale must be a positive normal number; C checks the same and says less."""
+    tiny = np.finfo(cast.dtype).tiny
     good = np.isfinite(cast) & (cast >= tiny)
     if not np.all(good):
         bad = cast[~good].flat[0]
         raise ScaleError(f"scale must be finite and at least {tiny:.9g} (normal), not {bad}")
-    return cast
 
 
 def zero_points(value: npt.ArrayLike | None, shape: tuple[int, ...]) -> Array | None:
@@ -116,7 +121,7 @@ def zero_points(value: npt.ArrayLike | None, shape: tuple[int, ...]) -> Array | 
     if value is None:
         return None
     array = as_int32(integers(value, "zero_point"), "zero_point", ScaleError)
-    return _fit(array, "zero_point", shape).copy()
+    return _fit(array, "zero_point", shape)
 
 
 def output(

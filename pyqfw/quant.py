@@ -44,6 +44,7 @@ __all__ = [
     "unpack",
 ]
 
+_STREAM_BYTES = 2**24  # more than a core's caches hold
 _IN_RANGE = ("inclusive", "strict")
 _ISAS = ("portable", "avx2")
 _ERRORS = {
@@ -106,12 +107,18 @@ class float_mode:  # noqa: N801  # used like a function
 
 
 def _run(
-    what: str, data: Mapping[str, Array | None], function: Callable[..., int], *args: Any
+    what: str,
+    data: Mapping[str, Array | None],
+    function: Callable[..., int],
+    *args: Any,
+    scales: Array | None = None,
 ) -> None:
-    """Calls C; a non-finite number is traced to its array."""
+    """Calls C; a number that it refuses is traced to its array."""
     status = function(*args)
     if status == lib.QFW_E_NONFINITE:
         _check_all_finite(what, data)
+    if status == lib.QFW_E_SCALE and scales is not None:
+        arrays.check_scales(scales)
     _check(status, what)
 
 
@@ -203,23 +210,27 @@ def _perform(call: Call, return_mask: bool = False) -> Any:
         precision = arrays.compute_dtype(call.real)
         s = None if call.scale is None else arrays.scales(call.scale, scale_shape, precision)
         z = arrays.zero_points(call.zero_point, scale_shape)
-        y = arrays.output(call.out, call.shape, call.result, {**call.data, "mask": call.mask})
+        inputs = {**call.data, "mask": call.mask, "scale": s, "zero_point": z}
+        y = arrays.output(call.out, call.shape, call.result, inputs)
         bits = np.empty((y.size + 7) // 8, np.uint8) if return_mask else None
         d = ffi.new("qfw_affine_data *")
         keep = [_read(call.x), _read(call.dy), _read(call.mask), _read(s), _read(z)]
         d.x, d.dy, d.mask_in, d.scale = keep[:4]
         d.zero_point = ffi.cast("int32_t *", keep[4])
         d.out, d.mask_out = out = _write(y), _write(bits)
+        d.stream = call.out is not None and y.nbytes >= _STREAM_BYTES
         if _describing.get():
-            return _description(call, c, d)
+            return _description(call, c, d, s)
         if call.out is not None:  # a caller's array is not touched by a call that fails
             _check_all_finite(call.op, call.data)
-        _run(call.op, call.data, lib.qfw_affine_run, _table(_isa.get()), c, d)
+        _run(call.op, call.data, lib.qfw_affine_run, _table(_isa.get()), c, d, scales=s)
     del keep, out  # they held the buffers
     return y if bits is None else (y, bits)
 
 
-def _description(call: Call, c: Any, d: Any) -> Description:
+def _description(call: Call, c: Any, d: Any, scales: Array | None) -> Description:
+    if scales is not None:
+        arrays.check_scales(scales)
     kernel = ffi.string(lib.qfw_affine_kernel(_table(_isa.get()), c, d)).decode()
     workspace = ffi.new("size_t *")
     _check(lib.qfw_affine_workspace(c, workspace), call.op)

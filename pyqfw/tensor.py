@@ -250,7 +250,8 @@ def _points(
 ) -> tuple[Array, Array | None]:
     """Scales and zero points given by hand, checked, as they are stored."""
     scale_shape = fmt.scale_shape(shape)
-    s = arrays.scales(scale, scale_shape, np.dtype(np.float32))
+    s = arrays.scales(scale, scale_shape, np.dtype(np.float32)).copy()
+    arrays.check_scales(s)
     if fmt.pow2 and np.any(np.frexp(s)[0] != 0.5):
         raise ScaleError(f"scales of {fmt} must be powers of two, not {s.flat[0]}")
     if not fmt.asymmetric:

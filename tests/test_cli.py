@@ -172,7 +172,8 @@ def test_bench_quant_json(capsys, no_torch):
             assert rows[name]["peer"] == "memcpy"
             assert (rows[name]["bar"], rows[name]["bar_of"]) == (0.9, "ratio")
     for grain in ("tensor", "channel"):
-        assert rows[f"fake_quantize per {grain}, 2k"]["peer"] is None
+        for suffix in ("", ", out="):
+            assert rows[f"fake_quantize per {grain}, 2k{suffix}"]["peer"] is None
     for bits in (3, 5, 6, 7, 9, 11, 12, 13):
         kind = "int8" if bits <= 8 else "int16"
         for name in ("pack", "unpack"):

@@ -13,3 +13,7 @@ def test_the_program_and_its_output(tmp_path: Path) -> None:
     run = [sys.executable, "-c", program]
     done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.stdout, done.stderr) == (output, "")
+
+
+def test_nothing_is_left_to_fill_in() -> None:
+    assert not re.findall(r"\b[A-Z]+_[A-Z]+\b", README)

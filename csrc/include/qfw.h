@@ -154,6 +154,7 @@ typedef struct qfw_affine_data {
     const int32_t *zero_point;
     void *out;
     uint8_t *mask_out; /* may be NULL; QFW_QUANTIZE and QFW_FAKE_QUANTIZE */
+    int32_t stream;    /* a hint, != 0: out is larger than the caches and not fresh memory */
 } qfw_affine_data;
 
 qfw_status qfw_affine_check(const qfw_affine *affine);

@@ -9,7 +9,9 @@
 #include "base/layout.h"
 #include "kernels/avx2.h"
 
-enum { EXACT = 1 << 22 };
+enum {
+    EXACT = 1 << 22,
+};
 
 static bool accepts(const qfw_affine *a, const qfw_affine_data *d, uint32_t max_zp)
 {
@@ -40,6 +42,7 @@ typedef struct {
 typedef struct {
     qfw_affine a;
     qfw_affine_data d;
+    bool stream;  /* floats are written past the caches */
     __m256i most; /* the largest pattern of |x| and |dy| so far */
 } job;
 
@@ -93,27 +96,30 @@ static inline __m256i existing(size_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-static inline __m256 load(job *j, const void *from, int64_t at, size_t n)
+QFW_ALWAYS_INLINE __m256 load(job *j, const void *from, int64_t at, size_t n)
 {
     const float *x = (const float *)from + at;
-    qfw_prefetch(x);
+    QFW_PREFETCH(x);
     const __m256 v = n == 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, existing(n));
     const __m256i magnitude = _mm256_set1_epi32(INT32_MAX);
     j->most = _mm256_max_epi32(j->most, _mm256_and_si256(_mm256_castps_si256(v), magnitude));
     return v;
 }
 
-static inline void store(const job *j, int64_t at, size_t n, __m256 y)
+QFW_ALWAYS_INLINE void store(const job *j, int64_t at, size_t n, __m256 y)
 {
     float *out = (float *)j->d.out + at;
-    if (n == 8) {
+    if (n == 8 && j->stream) { /* in halves: arrays are 16-byte aligned, not more */
+        _mm_stream_ps(out, _mm256_castps256_ps128(y));
+        _mm_stream_ps(out + 4, _mm256_extractf128_ps(y, 1));
+    } else if (n == 8) {
         _mm256_storeu_ps(out, y);
     } else {
         _mm256_maskstore_ps(out, existing(n), y);
     }
 }
 
-static inline void store_codes(const job *j, int64_t at, size_t n, __m256i code)
+QFW_ALWAYS_INLINE void store_codes(const job *j, int64_t at, size_t n, __m256i code)
 {
     const __m256i first_bytes = _mm256_setr_epi8(
         0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, /* of each half */
@@ -127,7 +133,7 @@ static inline void store_codes(const job *j, int64_t at, size_t n, __m256i code)
 }
 
 /* quantize, fake_quantize */
-static inline void forward(job *j, const lanes *k, int64_t at, size_t n)
+QFW_ALWAYS_INLINE void forward(job *j, const lanes *k, int64_t at, size_t n)
 {
     const __m256 x = load(j, j->d.x, at, n);
     const __m256 raw = rounded(_mm256_mul_ps(x, k->r), j->a.rounding == QFW_HALF_EVEN);
@@ -143,7 +149,7 @@ static inline void forward(job *j, const lanes *k, int64_t at, size_t n)
     }
 }
 
-static inline void dequantize(job *j, const lanes *k, int64_t at, size_t n)
+QFW_ALWAYS_INLINE void dequantize(job *j, const lanes *k, int64_t at, size_t n)
 {
     uint8_t bytes[16] = {0};
     memcpy(bytes, (const uint8_t *)j->d.x + at, n);
@@ -154,7 +160,7 @@ static inline void dequantize(job *j, const lanes *k, int64_t at, size_t n)
 }
 
 /* All ones where the gradient passes: by the mask, or by the forward's own code. */
-static inline __m256 open_lanes(job *j, const lanes *k, int64_t at, size_t n)
+QFW_ALWAYS_INLINE __m256 open_lanes(job *j, const lanes *k, int64_t at, size_t n)
 {
     if (j->d.mask_in != NULL) {
         const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -166,7 +172,7 @@ static inline __m256 open_lanes(job *j, const lanes *k, int64_t at, size_t n)
     return passes(raw, k, j->a.in_range == QFW_STRICT);
 }
 
-static inline void backward(job *j, const lanes *k, int64_t at, size_t n)
+QFW_ALWAYS_INLINE void backward(job *j, const lanes *k, int64_t at, size_t n)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     const __m256 dy = load(j, j->d.dy, at, n);
@@ -183,7 +189,7 @@ static inline void backward(job *j, const lanes *k, int64_t at, size_t n)
     store(j, at, n, _mm256_and_ps(dx, _mm256_or_ps(keep, sign)));
 }
 
-static inline void eight(job *j, const lanes *k, int64_t at, size_t n)
+QFW_ALWAYS_INLINE void eight(job *j, const lanes *k, int64_t at, size_t n)
 {
     switch (j->a.op) {
     case QFW_QUANTIZE:
@@ -200,7 +206,7 @@ static inline void eight(job *j, const lanes *k, int64_t at, size_t n)
 }
 
 /* A run with one scale. */
-static inline void one_scale(job *j, int64_t scale, int64_t first, int64_t n)
+QFW_ALWAYS_INLINE void one_scale(job *j, int64_t scale, int64_t first, int64_t n)
 {
     const lanes k = splat(j, scale);
     int64_t i = 0;
@@ -213,7 +219,7 @@ static inline void one_scale(job *j, int64_t scale, int64_t first, int64_t n)
 }
 
 /* A run in which each element has a scale of its own. */
-static inline void own_scales(job *j, int64_t scale, int64_t first, int64_t n)
+QFW_ALWAYS_INLINE void own_scales(job *j, int64_t scale, int64_t first, int64_t n)
 {
     int64_t i = 0;
     for (; n - i >= 8; i += 8) {
@@ -232,11 +238,13 @@ static inline void own_scales(job *j, int64_t scale, int64_t first, int64_t n)
 }
 
 /* `op` is a constant at each call, so each becomes loops of its own. */
-static inline qfw_status rows_of(const qfw_affine *affine, const qfw_affine_data *data, int32_t op)
+QFW_ALWAYS_INLINE qfw_status rows_of(const qfw_affine *affine, const qfw_affine_data *data,
+                                     int32_t op)
 {
     const qfw_layout *l = &affine->layout;
     const int64_t row = l->axis * l->inner, run = qfw_run_length(l), groups = qfw_groups(l);
-    job j = {*affine, *data, _mm256_setzero_si256()};
+    const bool aligned = (uintptr_t)data->out % 16 == 0 && row % 4 == 0 && run % 4 == 0;
+    job j = {*affine, *data, data->stream != 0 && aligned, _mm256_setzero_si256()};
     j.a.op = op;
     for (int64_t o = 0; o < l->outer; o++) {
         const int64_t scale = l->shared != 0 ? 0 : o * groups, first = o * row;
@@ -249,6 +257,7 @@ static inline qfw_status rows_of(const qfw_affine *affine, const qfw_affine_data
             one_scale(&j, scale + g, first + g * run, left < run ? left : run);
         }
     }
+    _mm_sfence();
     const __m256i limit = _mm256_set1_epi32(QFW_F32_INF - 1);
     const bool finite = _mm256_movemask_epi8(_mm256_cmpgt_epi32(j.most, limit)) == 0;
     return finite ? QFW_OK : QFW_E_NONFINITE;

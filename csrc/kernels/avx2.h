@@ -6,13 +6,15 @@
 
 #include <immintrin.h>
 
-/* Asks for memory this many floats ahead: it is read while the last ones are being worked on, also
- * across the pages where the CPU's own prefetching stops. An address past the end does no harm. */
-enum { QFW_AHEAD = 512 };
+/* For functions whose constant arguments must become separate loops: compilers that share one body
+ * to save space would test them for every element. */
+#define QFW_ALWAYS_INLINE static inline __attribute__((always_inline))
 
-static inline void qfw_prefetch(const float *x)
-{
-    _mm_prefetch((const char *)((uintptr_t)x + QFW_AHEAD * sizeof *x), _MM_HINT_T0);
-}
+/* Asks for memory this many floats ahead: it is read while the last ones are being worked on, also
+ * across the pages where the CPU's own prefetching stops. An address past the end does no harm.
+ * A macro: gcc drops calls of a function that does nothing else. */
+enum { QFW_AHEAD = 512 };
+#define QFW_PREFETCH(x) \
+    _mm_prefetch((const char *)((uintptr_t)(x) + QFW_AHEAD * sizeof *(x)), _MM_HINT_T0)
 
 #endif

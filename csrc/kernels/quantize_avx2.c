@@ -34,22 +34,24 @@ static inline __m256 absolute(__m256 v)
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
 }
 
-static inline __m256 clamp(__m256 n, const lanes *k)
+/* What is beyond every code stays so and fits int32. */
+static inline __m256 beyond_codes(__m256 n)
 {
-    return _mm256_max_ps(_mm256_min_ps(n, k->q), _mm256_sub_ps(_mm256_setzero_ps(), k->q));
+    const __m256 top = _mm256_set1_ps(0x1p17f);
+    return _mm256_max_ps(_mm256_min_ps(n, top), _mm256_sub_ps(_mm256_setzero_ps(), top));
 }
 
-/* Right where |remainder| < s/2; `worst` collects the remainders. */
-static inline __m256 nearest(__m256 x, const lanes *k, __m256 *worst)
+/* Right where |remainder| < s/2; `worst` collects the remainders. Beyond int32 the conversion gives
+ * -2^31, whose remainder is huge. */
+QFW_ALWAYS_INLINE __m256i nearest(__m256 x, const lanes *k, __m256 *worst)
 {
-    const __m256 n =
-        _mm256_round_ps(_mm256_mul_ps(x, k->r), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    *worst = _mm256_max_ps(*worst, absolute(_mm256_fnmadd_ps(n, k->s, x)));
+    const __m256i n = _mm256_cvtps_epi32(_mm256_mul_ps(x, k->r));
+    *worst = _mm256_max_ps(*worst, absolute(_mm256_fnmadd_ps(_mm256_cvtepi32_ps(n), k->s, x)));
     return n;
 }
 
-/* Right everywhere: mends `nearest` where the remainder is s/2 or more. */
-static inline __m256 exact(__m256 x, const lanes *k, bool to_even)
+/* Right everywhere: also where the remainder is s/2 or more. */
+QFW_ALWAYS_INLINE __m256i exact(__m256 x, const lanes *k, bool to_even)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     const __m256 n =
@@ -67,28 +69,33 @@ static inline __m256 exact(__m256 x, const lanes *k, bool to_even)
         _mm256_and_ps(tie, _mm256_castsi256_ps(_mm256_srai_epi32(step_on_tie, 31)));
     const __m256 step = _mm256_or_ps(_mm256_cmp_ps(size, k->half, _CMP_GT_OQ), tie_step);
     const __m256 one = _mm256_or_ps(_mm256_and_ps(rest, sign), _mm256_set1_ps(1.0f));
-    return _mm256_add_ps(n, _mm256_and_ps(step, one));
+    return _mm256_cvtps_epi32(beyond_codes(_mm256_add_ps(n, _mm256_and_ps(step, one))));
 }
 
-static inline unsigned count_beyond(__m256 n, const lanes *k)
+/* Four vectors of int32 within int8 to 32 codes. */
+static inline __m256i to_bytes(const __m256i *n)
 {
-    return (unsigned)__builtin_popcount(
-        (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(absolute(n), k->q, _CMP_GT_OQ)));
-}
-
-/* Four vectors of integral floats within int8 to 32 codes. */
-static inline __m256i to_codes(const __m256 *n)
-{
-    const __m256i a = _mm256_packs_epi32(_mm256_cvtps_epi32(n[0]), _mm256_cvtps_epi32(n[1]));
-    const __m256i b = _mm256_packs_epi32(_mm256_cvtps_epi32(n[2]), _mm256_cvtps_epi32(n[3]));
+    const __m256i a = _mm256_packs_epi32(n[0], n[1]), b = _mm256_packs_epi32(n[2], n[3]);
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
 }
 
-static inline void encode_32(const float *x, const lanes *k, bool to_even, bool count,
-                             int8_t *codes, uint64_t *saturated)
+/* Lanes of n outside -q..q are clamped and counted. */
+static inline uint32_t clamp_codes(__m256i *n, const lanes *k)
 {
-    __m256 n[4], worst = _mm256_setzero_ps();
+    const __m256i q = _mm256_cvtps_epi32(k->q);
+    const __m256i c =
+        _mm256_max_epi32(_mm256_min_epi32(*n, q), _mm256_sub_epi32(_mm256_setzero_si256(), q));
+    const int kept = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(c, *n)));
+    *n = c;
+    return 8u - (uint32_t)__builtin_popcount((unsigned)kept);
+}
+
+QFW_ALWAYS_INLINE void encode_32(const float *x, const lanes *k, bool to_even, bool may_saturate,
+                                 int8_t *codes, uint64_t *saturated)
+{
+    __m256i n[4];
+    __m256 worst = _mm256_setzero_ps();
     for (int j = 0; j < 4; j++) {
         n[j] = nearest(_mm256_loadu_ps(x + 8 * j), k, &worst);
     }
@@ -97,13 +104,10 @@ static inline void encode_32(const float *x, const lanes *k, bool to_even, bool 
             n[j] = exact(_mm256_loadu_ps(x + 8 * j), k, to_even);
         }
     }
-    if (count) {
-        for (int j = 0; j < 4; j++) {
-            *saturated += count_beyond(n[j], k);
-            n[j] = clamp(n[j], k);
-        }
+    for (int j = 0; may_saturate && j < 4; j++) {
+        *saturated += clamp_codes(&n[j], k);
     }
-    _mm256_storeu_si256((__m256i *)(void *)codes, to_codes(n));
+    _mm256_storeu_si256((__m256i *)(void *)codes, to_bytes(n));
 }
 
 static inline void encode_tail(const float *x, size_t n, const lanes *k, bool to_even,
@@ -121,7 +125,7 @@ static inline __m256i load_bits(const float *x)
     return _mm256_loadu_si256((const __m256i *)(const void *)x);
 }
 
-static inline int32_t largest(__m256i v)
+QFW_ALWAYS_INLINE int32_t largest(__m256i v)
 {
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
@@ -135,7 +139,7 @@ void qfw_extent_f32_avx2(const float *x, size_t n, int32_t *hi, int32_t *lo)
     __m256i up = _mm256_set1_epi32(*hi), down = _mm256_set1_epi32(*lo);
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        qfw_prefetch(x + i);
+        QFW_PREFETCH(x + i);
         const __m256i a = load_bits(x + i), b = load_bits(x + i + 8);
         up = _mm256_max_epi32(up, _mm256_max_epi32(a, b));
         down = _mm256_max_epi32(
@@ -146,13 +150,13 @@ void qfw_extent_f32_avx2(const float *x, size_t n, int32_t *hi, int32_t *lo)
     qfw_extent_f32_scalar(x + i, n - i, hi, lo);
 }
 
-static inline uint32_t absmax_bits(const float *x, size_t n)
+QFW_ALWAYS_INLINE uint32_t absmax_bits(const float *x, size_t n)
 {
     const __m256i magnitude = _mm256_set1_epi32(INT32_MAX);
     __m256i m0 = _mm256_setzero_si256(), m1 = m0;
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
-        qfw_prefetch(x + i);
+        QFW_PREFETCH(x + i);
         m0 = _mm256_max_epi32(m0, _mm256_and_si256(magnitude, load_bits(x + i)));
         m1 = _mm256_max_epi32(m1, _mm256_and_si256(magnitude, load_bits(x + i + 8)));
     }
@@ -166,7 +170,7 @@ static inline uint32_t absmax_bits(const float *x, size_t n)
 
 /* The smallest float >= most / q: the rounded quotient, one pattern up if its product with q falls
  * short (the FMA has the exact sign). Without branches: they would be taken half of the time. */
-static inline float found_scale(uint32_t most, float q, bool pow2)
+QFW_ALWAYS_INLINE float found_scale(uint32_t most, float q, bool pow2)
 {
     const float top = qfw_from_bits_f32(most);
     const __m128 s = _mm_div_ss(_mm_set_ss(top), _mm_set_ss(q));
@@ -177,13 +181,13 @@ static inline float found_scale(uint32_t most, float q, bool pow2)
     return most == 0 ? 1.0f : qfw_from_bits_f32(u);
 }
 
-static inline void encode_run(const float *x, size_t n, float s, float q, bool to_even, bool count,
-                              int8_t *codes, uint64_t *saturated)
+QFW_ALWAYS_INLINE void encode_run(const float *x, size_t n, float s, float q, bool to_even,
+                                  bool may_saturate, int8_t *codes, uint64_t *saturated)
 {
     const lanes k = lanes_of(s, q);
     size_t i = 0;
     for (; n - i >= 32; i += 32) {
-        encode_32(x + i, &k, to_even, count, codes + i, saturated);
+        encode_32(x + i, &k, to_even, may_saturate, codes + i, saturated);
     }
     if (i < n) {
         encode_tail(x + i, n - i, &k, to_even, codes + i, saturated);
@@ -208,12 +212,12 @@ uint32_t qfw_quotient_f32_avx2(const float *x, const uint32_t *u, size_t n, floa
     if (rule->rounding == QFW_STOCHASTIC || !in_reach(s)) {
         return qfw_quotient_f32_scalar(x, u, n, s, rule, codes);
     }
-    const lanes k = lanes_of(s, 0x1p17f); /* beyond every code */
+    const lanes k = lanes_of(s, 0.0f); /* the rule has the codes' limits */
     uint32_t saturated = 0;
     size_t i = 0;
     for (; n - i >= 8; i += 8) {
-        const __m256 v = exact(_mm256_loadu_ps(x + i), &k, rule->rounding == QFW_HALF_EVEN);
-        saturated += store_codes(_mm256_cvtps_epi32(clamp(v, &k)), rule, codes + i);
+        const __m256i v = exact(_mm256_loadu_ps(x + i), &k, rule->rounding == QFW_HALF_EVEN);
+        saturated += store_codes(v, rule, codes + i);
     }
     return saturated + qfw_quotient_f32_scalar(x + i, NULL, n - i, s, rule, codes + i);
 }
