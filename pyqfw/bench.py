@@ -183,7 +183,8 @@ QUANT_NOTES = (
     "GB/s counts the float input; of pack and unpack, the integer codes (int8 up to 8 bits, "
     "else int16).",
     "memcpy, pack, unpack and rows with out= write into buffers touched before; the others and "
-    "torch allocate their result anew in every call, which for 64 MB costs more than the work.",
+    "torch allocate their result anew in every call, which for 64 MB costs about as much as the "
+    "work.",
 )
 
 

@@ -128,12 +128,12 @@ class Format:
     @property
     def qmin(self) -> int:
         """The smallest legal code."""
-        raise NotImplementedError
+        raise AttributeError(f"{self!r} has no codes, so no qmin")
 
     @property
     def qmax(self) -> int:
         """The largest legal code."""
-        raise NotImplementedError
+        raise AttributeError(f"{self!r} has no codes, so no qmax")
 
     @property
     def asymmetric(self) -> bool:
@@ -203,14 +203,6 @@ class Float32(Format):
     """The value itself: 32 bits, no scale."""
 
     bits = 32
-
-    @property
-    def qmin(self) -> int:
-        raise AttributeError("Float32() has no codes, so no qmin")
-
-    @property
-    def qmax(self) -> int:
-        raise AttributeError("Float32() has no codes, so no qmax")
 
     @property
     def code_dtype(self) -> str:

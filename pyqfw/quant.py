@@ -13,7 +13,8 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ __all__ = [
     "unpack",
 ]
 
+P = ParamSpec("P")
 _STREAM_BYTES = 2**24  # more than a core's caches hold
 _IN_RANGE = ("inclusive", "strict")
 _ISAS = ("portable", "avx2")
@@ -61,7 +63,6 @@ def _table(name: str) -> Any:
 
 
 _available = [name for name in _ISAS if _table(name) != ffi.NULL]
-_describing: ContextVar[bool] = ContextVar("describing", default=False)
 _isa: ContextVar[str] = ContextVar("isa", default=_available[-1])
 
 
@@ -201,8 +202,8 @@ def _descriptor(call: Call) -> tuple[Any, tuple[int, ...]]:
     return c, scale_shape
 
 
-def _perform(call: Call, return_mask: bool = False) -> Any:
-    """Runs a call: the result, or (result, mask); in `describe`, what would run."""
+def _perform(call: Call, describe: bool = False) -> Any:
+    """Runs a call: the result, or (result, mask). Or only says what would run."""
     with float_mode():
         c, scale_shape = _descriptor(call)
         if call.scale is None and call.needs_scale:
@@ -212,14 +213,14 @@ def _perform(call: Call, return_mask: bool = False) -> Any:
         z = arrays.zero_points(call.zero_point, scale_shape)
         inputs = {**call.data, "mask": call.mask, "scale": s, "zero_point": z}
         y = arrays.output(call.out, call.shape, call.result, inputs)
-        bits = np.empty((y.size + 7) // 8, np.uint8) if return_mask else None
+        bits = np.empty((y.size + 7) // 8, np.uint8) if call.return_mask else None
         d = ffi.new("qfw_affine_data *")
         keep = [_read(call.x), _read(call.dy), _read(call.mask), _read(s), _read(z)]
         d.x, d.dy, d.mask_in, d.scale = keep[:4]
         d.zero_point = ffi.cast("int32_t *", keep[4])
         d.out, d.mask_out = out = _write(y), _write(bits)
         d.stream = call.out is not None and y.nbytes >= _STREAM_BYTES
-        if _describing.get():
+        if describe:
             return _description(call, c, d, s)
         if call.out is not None:  # a caller's array is not touched by a call that fails
             _check_all_finite(call.op, call.data)
@@ -239,150 +240,22 @@ def _description(call: Call, c: Any, d: Any, scales: Array | None) -> Descriptio
     return Description(call.op, kernel, ran, precision, int(workspace[0]))
 
 
-def quantize_affine(
-    x: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    zero_point: npt.ArrayLike | None,
-    qmin: int,
-    qmax: int,
-    *,
-    axis: Axis = None,
-    group: int | None = None,
-    rounding: str = "half_even",
-    dtype: npt.DTypeLike | None = None,
-    out: Array | None = None,
-    return_mask: bool = False,
-    in_range: str = "inclusive",
-    exact: bool = False,
-    seed: int = 0,
-    step: int = 0,
-    stream: int = 0,
-) -> Any:
-    """clamp(round(x * (1 / scale)) + zero_point, qmin, qmax) as integers.
+def _performed(make: Callable[P, Call]) -> Callable[P, Any]:
+    """The function that performs the calls which `make` makes."""
 
-    The scale's shape is () per tensor, (x.shape[axis],), x.shape[:-1] for ``axis="row"``, and
-    x.shape[:-1] + (ceil(x.shape[-1] / group),) for groups; `exact` refuses a ragged last group.
-    `dtype` is by default the smallest that holds qmin..qmax. With `return_mask` the result is
-    (codes, mask): the packed bits of the elements in range, which a backward takes in place of x.
-    """
-    rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
-    points = (scale, zero_point, qmin, qmax)
-    call = affine.forward("quantize_affine", rules, x, *points, dtype=dtype, out=out)
-    return _perform(call, return_mask)
+    @wraps(make, assigned=("__doc__", "__name__", "__qualname__"))
+    def function(*args: P.args, **keywords: P.kwargs) -> Any:
+        return _perform(make(*args, **keywords))
+
+    return function
 
 
-def fake_quantize_affine(
-    x: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    zero_point: npt.ArrayLike | None,
-    qmin: int,
-    qmax: int,
-    *,
-    axis: Axis = None,
-    group: int | None = None,
-    rounding: str = "half_even",
-    out: Array | None = None,
-    return_mask: bool = False,
-    in_range: str = "inclusive",
-    exact: bool = False,
-    seed: int = 0,
-    step: int = 0,
-    stream: int = 0,
-) -> Any:
-    """(code - zero_point) * scale in x's type: quantize_affine and back."""
-    rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
-    points = (scale, zero_point, qmin, qmax)
-    return _perform(affine.forward("fake_quantize_affine", rules, x, *points, out=out), return_mask)
-
-
-def dequantize_affine(
-    codes: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    zero_point: npt.ArrayLike | None = None,
-    *,
-    axis: Axis = None,
-    group: int | None = None,
-    dtype: npt.DTypeLike | None = None,
-    out: Array | None = None,
-    exact: bool = False,
-) -> Array:
-    """(codes - zero_point) * scale as reals of `dtype`: by default out's, else float32."""
-    rules = Rules(axis, group, exact)
-    call = affine.from_codes(rules, codes, scale, zero_point, dtype=dtype, out=out)
-    y: Array = _perform(call)
-    return y
-
-
-def quantize_affine_backward(
-    dy: npt.ArrayLike,
-    x: npt.ArrayLike | None = None,
-    scale: npt.ArrayLike | None = None,
-    zero_point: npt.ArrayLike | None = None,
-    qmin: int | None = None,
-    qmax: int | None = None,
-    *,
-    mask: npt.ArrayLike | None = None,
-    axis: Axis = None,
-    group: int | None = None,
-    rounding: str = "half_even",
-    in_range: str = "inclusive",
-    out: Array | None = None,
-    exact: bool = False,
-    seed: int = 0,
-    step: int = 0,
-    stream: int = 0,
-) -> Array:
-    """dx = dy / scale where the code was in range, else 0; from x, or from the forward's mask."""
-    rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
-    args = (dy, x, scale, zero_point, qmin, qmax)
-    y: Array = _perform(
-        affine.backward("quantize_affine_backward", rules, *args, mask=mask, out=out)
-    )
-    return y
-
-
-def fake_quantize_affine_backward(
-    dy: npt.ArrayLike,
-    x: npt.ArrayLike | None = None,
-    scale: npt.ArrayLike | None = None,
-    zero_point: npt.ArrayLike | None = None,
-    qmin: int | None = None,
-    qmax: int | None = None,
-    *,
-    mask: npt.ArrayLike | None = None,
-    axis: Axis = None,
-    group: int | None = None,
-    rounding: str = "half_even",
-    in_range: str = "inclusive",
-    out: Array | None = None,
-    exact: bool = False,
-    seed: int = 0,
-    step: int = 0,
-    stream: int = 0,
-) -> Array:
-    """dx = dy where the code was in range, else 0; from x, or from the forward's mask."""
-    rules = Rules(axis, group, exact, rounding, in_range, seed, step, stream)
-    args = (dy, x, scale, zero_point, qmin, qmax)
-    y: Array = _perform(
-        affine.backward("fake_quantize_affine_backward", rules, *args, mask=mask, out=out)
-    )
-    return y
-
-
-def dequantize_affine_backward(
-    dy: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    *,
-    axis: Axis = None,
-    group: int | None = None,
-    out: Array | None = None,
-    exact: bool = False,
-) -> Array:
-    """The gradient with respect to the codes: dy * scale."""
-    grad = arrays.reals(dy, "dy")
-    rules, op = Rules(axis, group, exact), "dequantize_affine_backward"
-    y: Array = _perform(Call(op, rules, grad.shape, grad.dtype, dy=grad, scale=scale, out=out))
-    return y
+quantize_affine = _performed(affine.quantize_affine)
+fake_quantize_affine = _performed(affine.fake_quantize_affine)
+dequantize_affine = _performed(affine.dequantize_affine)
+quantize_affine_backward = _performed(affine.quantize_affine_backward)
+fake_quantize_affine_backward = _performed(affine.fake_quantize_affine_backward)
+dequantize_affine_backward = _performed(affine.dequantize_affine_backward)
 
 
 def describe(op: str | Callable[..., Any], *args: Any, **keywords: Any) -> Description:
@@ -394,18 +267,14 @@ def describe(op: str | Callable[..., Any], *args: Any, **keywords: Any) -> Descr
     name = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
     if name not in _OPS:
         raise QfwError(f"op must be one of {', '.join(_OPS)}, not {name!r}")
-    function = globals()[name]
-    signature = inspect.signature(function)
+    make = getattr(affine, name)
+    signature = inspect.signature(make)
     given = signature.bind_partial(*args, **keywords).arguments
     usual = {"scale": 1.0, "zero_point": None, "qmin": -128, "qmax": 127}
     if "mask" not in given and "dy" in given:
         usual["x"] = given["dy"]
     call = {k: v for k, v in usual.items() if k in signature.parameters} | given
-    token = _describing.set(True)
-    try:
-        found: Description = function(**call)
-    finally:
-        _describing.reset(token)
+    found: Description = _perform(make(**call), describe=True)
     return found
 
 

@@ -137,12 +137,15 @@ static qfw_code_rule rule_of(const job *j, int64_t to)
     return rule;
 }
 
-/* Codes of a run of integers at the scale number `to`. */
-static void encode_integers(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
+/* Codes of a run at the scale number `to`. */
+static void encode(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
 {
+    const bool from_float = j->src->format.kind == QFW_FLOAT32;
+    const int bits = j->dst->format.bits + (j->dst->format.kind == QFW_SYM ? 0 : 1);
+    const float s_out = j->dst->scale[to];
     const qfw_code_rule rule = rule_of(j, to);
-    const int bits = j->dst->format.kind == QFW_SYM ? j->dst->format.bits : j->dst->format.bits + 1;
-    const qfw_ratio ratio = qfw_ratio_of(j->src->scale[run.scale], j->dst->scale[to], bits);
+    const qfw_ratio ratio =
+        qfw_ratio_of(from_float ? s_out : j->src->scale[run.scale], s_out, bits);
     uint32_t u[QFW_TILE];
     int32_t m[QFW_TILE];
     for (int64_t at = 0; at < run.n; at += QFW_TILE) {
@@ -151,26 +154,13 @@ static void encode_integers(const job *j, qfw_run run, int64_t to, uint64_t *sat
         if (rule.rounding == QFW_STOCHASTIC) {
             qfw_uniforms(&j->how->key, (uint64_t)first, n, u);
         }
-        decode(j->src, first, n, run.scale, m);
-        *saturated += j->kernels->rescale_s32(m, u, n, &ratio, &rule, m);
-        store(j->dst, first, n, m);
-    }
-}
-
-/* Codes of a run of floats. */
-static void encode_floats(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
-{
-    const qfw_code_rule rule = rule_of(j, to);
-    uint32_t u[QFW_TILE];
-    int32_t m[QFW_TILE];
-    for (int64_t at = 0; at < run.n; at += QFW_TILE) {
-        const int64_t first = run.first + at;
-        const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
-        if (rule.rounding == QFW_STOCHASTIC) {
-            qfw_uniforms(&j->how->key, (uint64_t)first, n, u);
+        if (from_float) {
+            const float *x = (const float *)j->src->codes + first;
+            *saturated += j->kernels->quotient_f32(x, u, n, s_out, &rule, m);
+        } else {
+            decode(j->src, first, n, run.scale, m);
+            *saturated += j->kernels->rescale_s32(m, u, n, &ratio, &rule, m);
         }
-        const float *x = (const float *)j->src->codes + first;
-        *saturated += j->kernels->quotient_f32(x, u, n, j->dst->scale[to], &rule, m);
         store(j->dst, first, n, m);
     }
 }
@@ -246,11 +236,7 @@ static void encode_scale(const job *j, int64_t scale, uint64_t *saturated)
         const qfw_run run = qfw_run_of(&j->dst->layout, scale, r);
         for (int64_t at = 0; at < run.n;) {
             const qfw_run part = source_run(j, run, at);
-            if (from_float) {
-                encode_floats(j, part, scale, saturated);
-            } else {
-                encode_integers(j, part, scale, saturated);
-            }
+            encode(j, part, scale, saturated);
             at += part.n;
         }
     }
