@@ -192,13 +192,14 @@ def requant(
         found = t.format if isinstance(t, QTensor) else type(t).__name__
         raise DTypeError(f"requant takes a QTensor of integers, not {found}; see quantize")
     width = arrays.integer(bits, "bits", 2, 16)
-    source, fmt = t.format, None
-    if container == 32 and source.axis is None and source.group is None:
-        fmt = SymInt32(width)
-    slots = container if container is not None else 8 if width <= 8 else 16
-    target: Format = fmt or Sym(
-        width, container=slots, axis=source.axis, group=source.group, rounding=rounding
-    )
+    axis, group = t.format.axis, t.format.group
+    if container is None:
+        container = 8 if width <= 8 else 16
+    target: Format
+    if container == 32 and axis is None and group is None:
+        target = SymInt32(width)
+    else:
+        target = Sym(width, container=container, axis=axis, group=group, rounding=rounding)
     with quant.float_mode():
         return _encode(t._stored, target, scale, None, rounding, (seed, step, stream))
 
@@ -252,8 +253,9 @@ def _points(
     scale_shape = fmt.scale_shape(shape)
     s = arrays.scales(scale, scale_shape, np.dtype(np.float32)).copy()
     arrays.check_scales(s)
-    if fmt.pow2 and np.any(np.frexp(s)[0] != 0.5):
-        raise ScaleError(f"scales of {fmt} must be powers of two, not {s.flat[0]}")
+    odd = s[np.frexp(s)[0] != 0.5]
+    if fmt.pow2 and odd.size:
+        raise ScaleError(f"scales of {fmt} must be powers of two, not {odd[0]}")
     if not fmt.asymmetric:
         if zero_point is not None:
             raise ScaleError(f"{fmt} has no zero_point; Asym formats do")
@@ -297,11 +299,9 @@ def _encode(
     else:
         dynamic = isinstance(fmt.range, str)
         shape = fmt.scale_shape(src.shape)
-        s = (
-            np.empty(shape, np.float32)
-            if dynamic
-            else np.full(shape, _fixed_scale(fmt), np.float32)
-        )
+        s = np.empty(shape, np.float32)
+        if not dynamic:
+            s[...] = _fixed_scale(fmt)
         z = np.zeros(shape, np.uint16) if fmt.asymmetric else None
     codes = np.empty(fmt.codes_nbytes(src.shape), np.uint8)
     stored = Stored(fmt, src.shape, codes, s, z)
