@@ -175,14 +175,20 @@ def dequantize_affine(
     out: Array | None = None,
     exact: bool = False,
 ) -> Call:
-    """(codes - zero_point) * scale as reals of `dtype`: by default out's, else float32."""
+    """(codes - zero_point) * scale as reals of `dtype`.
+
+    By default that is out's type, else float64 if the scale is a numpy number or array of it, else
+    float32.
+    """
     given = arrays.integers(codes, "codes")
     if given.dtype.name not in arrays.CODES:
         given = arrays.as_int32(given, "codes")
     what = "dtype"
     if dtype is None and isinstance(out, np.ndarray):
         dtype, what = out.dtype, "out"
-    real = np.dtype(np.float32 if dtype is None else dtype)
+    if dtype is None:
+        dtype = arrays.compute_dtype(scale.dtype) if hasattr(scale, "dtype") else np.float32
+    real = np.dtype(dtype)
     if real.name not in arrays.REALS:
         raise DTypeError(f"{what} must be one of {', '.join(arrays.REALS)}, not {real}")
     data = arrays.contiguous(given)

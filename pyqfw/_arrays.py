@@ -141,9 +141,15 @@ def output(
     if not out.flags.writeable:
         raise QfwError("out is read-only")
     for name, array in inputs.items():
-        if array is not None and np.may_share_memory(out, array):
+        in_place = name in ("x", "dy") and array is not None and _coincide(out, array)
+        if array is not None and np.may_share_memory(out, array) and not in_place:
             raise QfwError(f"out overlaps {name}")
     return out
+
+
+def _coincide(out: Array, array: Array) -> bool:
+    """Element for element the same memory: each is read before it is written."""
+    return (out.ctypes.data, out.shape, out.dtype) == (array.ctypes.data, array.shape, array.dtype)
 
 
 def mask_bits(mask: npt.ArrayLike, n: int) -> Array:

@@ -123,17 +123,19 @@ def _run(
     _check(status, what)
 
 
-def _check_finite(x: Array, what: str) -> None:
+def check_finite(x: Array, what: str, named: Array | None = None) -> None:
+    """Names the first number of x that is not finite, as it stands in `named` if that is given."""
     if lib.qfw_check_finite(_table(_isa.get()), _read(x), x.size, arrays.REALS.index(x.dtype.name)):
         at = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
         place = f"[{', '.join(map(str, at))}]" if x.ndim else ""
-        raise NonFiniteError(f"{what}{place} is {x[at]}: data must be finite")
+        value = (x if named is None else named)[at]
+        raise NonFiniteError(f"{what}{place} is {value}: data must be finite in {x.dtype}")
 
 
 def _check_all_finite(what: str, data: Mapping[str, Array | None]) -> None:
     for name, array in data.items():
         if array is not None and array.dtype.name in arrays.REALS:
-            _check_finite(array, f"{what}: {name}")
+            check_finite(array, f"{what}: {name}")
 
 
 def _read(x: Array | None) -> Any:
@@ -240,18 +242,24 @@ def _description(call: Call, c: Any, d: Any, scales: Array | None) -> Descriptio
     return Description(call.op, kernel, ran, precision, int(workspace[0]))
 
 
-def _performed(make: Callable[P, Call]) -> Callable[P, Any]:
+def _performed(make: Callable[P, Call]) -> Callable[P, Array]:
     """The function that performs the calls which `make` makes."""
 
     @wraps(make, assigned=("__doc__", "__name__", "__qualname__"))
     def function(*args: P.args, **keywords: P.kwargs) -> Any:
         return _perform(make(*args, **keywords))
 
+    signature = inspect.signature(make)
+    masked = "return_mask" in signature.parameters
+    result = "Array | tuple[Array, Array]" if masked else "Array"
+    function.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+    function.__annotations__ = {**make.__annotations__, "return": result}
     return function
 
 
-quantize_affine = _performed(affine.quantize_affine)
-fake_quantize_affine = _performed(affine.fake_quantize_affine)
+# With return_mask=True these two return (result, mask), which only their caller knows.
+quantize_affine: Callable[..., Any] = _performed(affine.quantize_affine)
+fake_quantize_affine: Callable[..., Any] = _performed(affine.fake_quantize_affine)
 dequantize_affine = _performed(affine.dequantize_affine)
 quantize_affine_backward = _performed(affine.quantize_affine_backward)
 fake_quantize_affine_backward = _performed(affine.fake_quantize_affine_backward)

@@ -231,8 +231,10 @@ def _floats(x: npt.ArrayLike) -> Stored:
     array = np.asarray(x)
     if array.dtype.kind not in "iuf" and array.dtype.name not in arrays.REALS:
         raise DTypeError(f"x must be real numbers, not {array.dtype}")
-    with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite and is refused
+    with np.errstate(over="ignore"):
         given = np.require(array, np.float32, ["C", "A"])
+    if array.dtype != np.float32:  # named as it was given: float64 has numbers beyond float32
+        quant.check_finite(given, "x", array)
     return Stored(Float32(), given.shape, given.reshape(-1).view(np.uint8), None, None)
 
 
@@ -306,7 +308,12 @@ def _encode(
     codes = np.empty(fmt.codes_nbytes(src.shape), np.uint8)
     stored = Stored(fmt, src.shape, codes, s, z)
     mode = fmt.rounding if rounding is None else rounding
-    return QTensor(stored, quant.convert(src, stored, dynamic=dynamic, rounding=mode, key=key))
+    saturated = quant.convert(src, stored, dynamic=dynamic, rounding=mode, key=key)
+    if isinstance(fmt, Float32):  # a value beyond float32 is not kept
+        quant.check_finite(
+            codes.view(np.float32).reshape(src.shape), f"{src.format} to {fmt}: value"
+        )
+    return QTensor(stored, saturated)
 
 
 def _fixed_scale(fmt: Format) -> np.float32:

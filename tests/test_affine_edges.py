@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from math import prod
 
 import helpers as h
@@ -311,3 +312,39 @@ def test_describe_refuses_an_unknown_op(op):
 def test_describe_checks_what_a_call_would(changes, message):
     with pytest.raises(QfwError, match=message):
         quant.describe("quantize_affine", np.ones((2, 6), np.float32), **changes)
+
+
+def test_dequantize_has_the_precision_of_its_scale():
+    x = np.random.default_rng(0).standard_normal(7)
+    for scale in (np.float64(0.1), np.array(0.1), *(quant.qparams(x, 8)[:1])):
+        codes = quant.quantize_affine(x, scale, 0, -128, 127)
+        y = quant.dequantize_affine(codes, scale, 0)
+        assert y.dtype == np.float64
+        np.testing.assert_array_equal(y, quant.fake_quantize_affine(x, scale, 0, -128, 127))
+    for scale in (0.1, np.float32(0.1), np.float16(0.1)):
+        assert quant.dequantize_affine(codes, scale).dtype == np.float32
+    assert quant.dequantize_affine(codes, np.float64(0.1), dtype=np.float32).dtype == np.float32
+    assert quant.dequantize_affine(np.int8([1]), np.float64(1e300)).tolist() == [1e300]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_functions_say_what_they_return(op):
+    function = getattr(quant, op)
+    signature = inspect.signature(function)
+    assert signature.return_annotation.startswith("Array")
+    assert ("tuple" in signature.return_annotation) == ("return_mask" in signature.parameters)
+    assert function.__doc__
+    assert function.__name__ == op
+
+
+def test_in_place():
+    x = np.linspace(-3, 3, 101, dtype=np.float32)
+    expected = quant.fake_quantize_affine(x, 0.1, 3, -8, 7)
+    for isa in quant.core_info()["isas"]:
+        with quant.isa(isa):
+            y = x.copy()
+            assert quant.fake_quantize_affine(y, 0.1, 3, -8, 7, out=y) is y
+            np.testing.assert_array_equal(y, expected)
+            dy = x.copy()
+            quant.quantize_affine_backward(dy, x, 0.1, 3, -8, 7, out=dy)
+            np.testing.assert_array_equal(dy, quant.quantize_affine_backward(x, x, 0.1, 3, -8, 7))

@@ -36,6 +36,12 @@ def test_version(tmp_path):
     assert done.stdout == f"pyqfw {pyqfw.__version__}\n"
 
 
+def test_the_module_is_the_command(tmp_path):
+    run = [sys.executable, "-m", "pyqfw", "--version"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"pyqfw {pyqfw.__version__}\n")
+
+
 def test_the_packages_script_is_this_command():
     project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
     assert f'pyqfw = "{cli.main.__module__}:{cli.main.__name__}"' in project

@@ -62,6 +62,13 @@ def test_values_are_rounded_once(m: int, s: float) -> None:
     assert accumulator([m], s).numpy().view(np.uint32).tolist() == [expected]
 
 
+def test_no_tensor_is_made_of_values_beyond_float32() -> None:
+    t = q.QTensor.from_codes([1, 127], q.Sym(8), scale=3e38)
+    assert np.isinf(t.numpy()).tolist() == [False, True]
+    with pytest.raises(q.NonFiniteError, match=r"Sym\(8\) to Float32\(\): value\[1\]"):
+        t.to(q.Float32())
+
+
 def test_tensors_are_immutable_and_own_their_data() -> None:
     scale = np.float32([1, 2])
     x = np.ones((2, 3), np.float32)
@@ -230,8 +237,8 @@ def test_any_real_array_is_taken_as_float32() -> None:
     assert q.quantize(strided[:, 1], q.Sym(8)).data == expected
     assert q.quantize(x[::-1], q.Sym(8)).codes.tolist() == [127, -79, 32]
     assert q.quantize(np.array([1, 2]), q.Sym(8)).scale == q.quantize([1.0, 2.0], q.Sym(8)).scale
-    with pytest.raises(q.NonFiniteError):
-        q.quantize(np.array([1e300]), q.Sym(8))
+    with pytest.raises(q.NonFiniteError, match=r"x\[1\] is 1e\+300: .* finite in float32"):
+        q.quantize(np.array([1.0, 1e300]), q.Sym(8))
     for bad in (np.array([1j]), np.array(["a"]), np.array([None]), np.array([True])):
         with pytest.raises(q.DTypeError, match="x must be real"):
             q.quantize(bad, q.Sym(8))
