@@ -20,15 +20,14 @@ extern "C" {
 
 typedef enum qfw_status {
     QFW_OK = 0,
-    QFW_E_NULL,      /* a pointer that is needed is NULL */
-    QFW_E_SIZE,      /* a size is negative, two shapes differ, or a size overflows */
-    QFW_E_GROUP,     /* a group is not positive, or ragged where exact was asked */
-    QFW_E_KIND,      /* an enumerator is unknown or not allowed here */
-    QFW_E_BITS,      /* a width is outside its format's range */
-    QFW_E_CONTAINER, /* a container is unknown or narrower than the width */
-    QFW_E_RANGE,     /* qmax < qmin, or the code range is wider than the code's type */
-    QFW_E_SCALE, /* a scale is not a positive normal number (or not a power of two where it must be)
-                  */
+    QFW_E_NULL,       /* a pointer that is needed is NULL */
+    QFW_E_SIZE,       /* a size is negative, two shapes differ, or a size overflows */
+    QFW_E_GROUP,      /* a group is not positive, or ragged where exact was asked */
+    QFW_E_KIND,       /* an enumerator is unknown or not allowed here */
+    QFW_E_BITS,       /* a width is outside its format's range */
+    QFW_E_CONTAINER,  /* a container is unknown or narrower than the width */
+    QFW_E_RANGE,      /* qmax < qmin, or the code range is wider than the code's type */
+    QFW_E_SCALE,      /* a scale is not positive and normal, or no power of two where it must be */
     QFW_E_ZERO_POINT, /* a zero point is outside its format's range */
     QFW_E_NONFINITE   /* the data hold a NaN or an infinity */
 } qfw_status;
@@ -145,7 +144,8 @@ typedef struct qfw_affine {
 } qfw_affine;
 
 /* The arrays of a run, in storage order. scale: float, or double if real is QFW_F64; zero_point
- * NULL: all 0. mask: ceil(n/8) bytes of in-range bits. */
+ * NULL: all 0. mask: ceil(n/8) bytes of in-range bits. out may be x or dy itself where the types
+ * agree; otherwise nothing overlaps. */
 typedef struct qfw_affine_data {
     const void *x;  /* x, or the codes of QFW_DEQUANTIZE; a backward with mask_in needs none */
     const void *dy; /* the backwards */
