@@ -268,12 +268,14 @@ fake_quantize_affine_backward = _performed(affine.fake_quantize_affine_backward)
 dequantize_affine_backward = _performed(affine.dequantize_affine_backward)
 
 
-def describe(op: str | Callable[..., Any], *args: Any, **keywords: Any) -> Description:
+def describe(op: str | Callable[..., Any] | Array, *args: Any, **keywords: Any) -> Description:
     """What a call of `op` (a function of this family or its name) with these arguments would run.
 
-    Arguments are checked as the call checks them. Left out, scale is 1, the codes are -128..127 and
-    a backward's x is its dy.
+    Arguments are checked as the call checks them. Left out, op is quantize_affine, scale 1, the
+    codes are -128..127 and a backward's x is its dy.
     """
+    if isinstance(op, np.ndarray):
+        op, args = "quantize_affine", (op, *args)
     name = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
     if name not in _OPS:
         raise QfwError(f"op must be one of {', '.join(_OPS)}, not {name!r}")

@@ -273,6 +273,7 @@ def test_describe(op, kind):
 
 def test_describe_tells_the_isa_in_use():
     x = np.ones(64, np.float32)
+    assert quant.describe(x, 0.5, 0, -8, 7) == quant.describe("quantize_affine", x, 0.5, 0, -8, 7)
     for isa in quant.core_info()["isas"]:
         with quant.isa(isa):
             assert quant.core_info()["isa"] == isa
