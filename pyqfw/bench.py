@@ -215,11 +215,12 @@ def _groupwise(x: Any) -> Iterator[Case]:
     for g in GROUPS:
         fmt = Sym(8, group=g)
         yield case(f"quantize(x, {fmt})", partial(tensor.quantize, x, fmt))
+    codes = np.zeros(x.shape, np.int8)
     for g in GROUPS:
         args = (x, *quant.qparams(x, 8, group=g), -127, 127)
-        yield case(
-            f"quantize_affine int8, group={g}", partial(quant.quantize_affine, *args, group=g)
-        )
+        for suffix, out in (("", None), (", out=", codes)):
+            run = partial(quant.quantize_affine, *args, group=g, out=out)
+            yield case(f"quantize_affine int8, group={g}{suffix}", run)
 
 
 def _fake_quantize(x: Any, torch: Any) -> Iterator[Case]:
@@ -248,7 +249,7 @@ def _fake_quantize(x: Any, torch: Any) -> Iterator[Case]:
 
     for grain, run in (("tensor", per_tensor), ("channel", per_channel)):
         peer = peers.get(grain)
-        for suffix, target, bar in ((", out=", out, TORCH_BAR), ("", None, None)):
+        for suffix, target in (("", None), (", out=", out)):
             yield Case(
                 f"fake_quantize per {grain}, {size}{suffix}",
                 partial(run, target),
@@ -256,7 +257,7 @@ def _fake_quantize(x: Any, torch: Any) -> Iterator[Case]:
                 "GB/s",
                 peer="torch" if peer else None,
                 peer_run=peer,
-                bar=bar if peer else None,
+                bar=TORCH_BAR if peer else None,
             )
 
 

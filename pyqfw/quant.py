@@ -91,7 +91,7 @@ def core_info() -> dict[str, Any]:
 
 
 def _check(status: int, what: str) -> None:
-    """The one place where a C status becomes an exception."""
+    """A C status as an exception; a caller that knows more about it has raised before."""
     if status != lib.QFW_OK:
         text = ffi.string(lib.qfw_status_text(status)).decode()
         raise _ERRORS.get(status, QfwError)(f"{what}: {text}")

@@ -174,7 +174,11 @@ def test_bench_quant_json(capsys, no_torch):
     rows = {row["name"]: row for row in report["rows"]}
     assert len(rows) == len(report["rows"])
     for g in (32, 64, 128):
-        for name in (f"quantize(x, Sym(8, group={g}))", f"quantize_affine int8, group={g}"):
+        for name in (
+            f"quantize(x, Sym(8, group={g}))",
+            f"quantize_affine int8, group={g}",
+            f"quantize_affine int8, group={g}, out=",
+        ):
             assert rows[name]["peer"] == "memcpy"
             assert (rows[name]["bar"], rows[name]["bar_of"]) == (0.9, "ratio")
     for grain in ("tensor", "channel"):
