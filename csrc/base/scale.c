@@ -1,4 +1,5 @@
 #include "base/scale.h"
+#include "base/round.h"
 
 /* Shifts to `width` bits, rounding up. `sticky`: something below the last bit was dropped already;
  * then mant has more than `width` bits. */
@@ -162,6 +163,70 @@ qfw_ratio qfw_ratio_of(float s_in, float s_out, int bits)
         r.down = 30;
     }
     r.limit = (uint32_t)INT32_MAX >> r.up;
+    return r;
+}
+
+static float clamped(float s)
+{
+    return s < FLT_MIN ? FLT_MIN : s > FLT_MAX ? FLT_MAX : s;
+}
+
+float qfw_scale_mul(float a, float b)
+{
+    return clamped(a * b);
+}
+
+float qfw_scale_quot(float a, float b)
+{
+    return clamped(qfw_div_f32(a, b));
+}
+
+float qfw_scale_lift(float s, int32_t h)
+{
+    const uint32_t bits = qfw_bits_f32(s);
+    const int32_t e = (int32_t)(bits >> 23) + h;
+    if (e < 1) {
+        return FLT_MIN;
+    }
+    return e > 254 ? FLT_MAX : qfw_from_bits_f32((uint32_t)e << 23 | (bits & 0x7FFFFFu));
+}
+
+qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
+{
+    const qfw_num s = qfw_num_f32(sigma);
+    const uint64_t v = (uint64_t)(value < 0 ? -value : value);
+    qfw_seed r = {0, 0};
+    if (v == 0) {
+        return r;
+    }
+    /* v 2^d / mant with v < 2^41 and 2^23 <= mant < 2^24: at least 2^(msb + d - 24). Where that is
+     * 2^31 or more even for the largest shift, the seed is at its end. */
+    const int msb = qfw_msb64(v);
+    int32_t d = exp - s.exp;
+    if (msb + d - 24 > 61) {
+        r.shift = 31;
+        r.seed = (1 << 30) - 1;
+    } else if (msb + d < 22) { /* below 2^(msb + 1 + d - 23) <= 1/2 */
+        r.seed = 0;
+    } else {
+        /* To a numerator below 2^63: 22 <= msb + d <= 85. */
+        const int32_t over = msb + d > 61 ? msb + d - 61 : 0;
+        r.shift = (uint8_t)(over < 31 ? over : 31);
+        d -= r.shift;
+        uint64_t q = 0;
+        for (;;) { /* half away: floor((2 v 2^d + mant) / (2 mant)) */
+            const uint64_t twice = d >= -1 ? v << (d + 1) : v;
+            const uint64_t mant = d >= -1 ? s.mant : s.mant << (-d - 1);
+            q = (twice + mant) / (2 * mant);
+            if (q < UINT64_C(1) << 30 || r.shift == 31) {
+                break;
+            }
+            r.shift++;
+            d--;
+        }
+        r.seed = q < UINT64_C(1) << 30 ? (int32_t)q : (1 << 30) - 1;
+    }
+    r.seed = value < 0 ? -r.seed : r.seed;
     return r;
 }
 

@@ -48,6 +48,21 @@ typedef struct {
 
 qfw_ratio qfw_ratio_of(float s_in, float s_out, int bits);
 
+/* Scales that meet (docs/numerics.md section 12), clamped to the normal floats: a * b, a / b and
+ * s * 2^h; -300 <= h <= 300. */
+float qfw_scale_mul(float a, float b);
+float qfw_scale_quot(float a, float b);
+float qfw_scale_lift(float s, int32_t h);
+
+/* A bias as an accumulator starts with it (section 13): value * 2^exp / sigma, rounded half away at
+ * the smallest shift g with |seed| < 2^30. value <= 2^40 in magnitude, sigma a scale. */
+typedef struct {
+    int32_t seed;
+    uint8_t shift;
+} qfw_seed;
+
+qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma);
+
 /* A scale to divide by (qfw_round_quotient): recip = floor(2^54 / mant), in (2^30, 2^31]. */
 typedef struct {
     uint32_t mant, recip;

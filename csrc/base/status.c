@@ -30,6 +30,24 @@ const char *qfw_status_text(qfw_status status)
         return "a zero point is outside its format's range";
     case QFW_E_NONFINITE:
         return "the data hold a NaN or an infinity";
+    case QFW_E_LABEL:
+        return "a label is negative or not below the number of classes";
+    case QFW_E_MAGIC:
+        return "these bytes are not a plan";
+    case QFW_E_VERSION:
+        return "the plan has another version than this core";
+    case QFW_E_CRC:
+        return "the plan's bytes were changed: the CRC differs";
+    case QFW_E_PLAN:
+        return "a field of the plan is out of range or contradicts another";
+    case QFW_E_ARENA:
+        return "the arena is too small or not aligned to 16 bytes";
+    case QFW_E_ROWS:
+        return "no rows, or more than the plan was compiled for";
+    case QFW_E_ORDER:
+        return "backward needs a forward before it, update a backward";
+    case QFW_E_FLOAT:
+        return "this machine's float arithmetic is not IEEE single precision";
     default:
         return "unknown status";
     }

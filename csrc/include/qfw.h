@@ -29,7 +29,16 @@ typedef enum qfw_status {
     QFW_E_RANGE,      /* qmax < qmin, or the code range is wider than the code's type */
     QFW_E_SCALE,      /* a scale is not positive and normal, or no power of two where it must be */
     QFW_E_ZERO_POINT, /* a zero point is outside its format's range */
-    QFW_E_NONFINITE   /* the data hold a NaN or an infinity */
+    QFW_E_NONFINITE,  /* the data hold a NaN or an infinity */
+    QFW_E_LABEL,      /* a label is no class */
+    QFW_E_MAGIC,      /* these bytes are no plan */
+    QFW_E_VERSION,    /* a plan of another version */
+    QFW_E_CRC,        /* the plan's bytes were changed */
+    QFW_E_PLAN,       /* a field of the plan is out of range or contradicts another */
+    QFW_E_ARENA,      /* the arena is too small or not aligned to 16 bytes */
+    QFW_E_ROWS,       /* no rows, or more than the plan was compiled for */
+    QFW_E_ORDER,      /* backward without forward, or update without backward */
+    QFW_E_FLOAT       /* the machine's float arithmetic is not IEEE single precision */
 } qfw_status;
 
 /* One sentence, static. */
@@ -78,7 +87,8 @@ typedef struct qfw_layout {
 /* Elements and scales of a layout, or why there are none. */
 qfw_status qfw_layout_check(const qfw_layout *layout, int64_t *elements, int64_t *scales);
 
-typedef enum qfw_kind { QFW_FLOAT32 = 0, QFW_SYM, QFW_ASYM } qfw_kind;
+/* INDEX (int32 class numbers) and BYTES (scratch) exist in plans only. */
+typedef enum qfw_kind { QFW_FLOAT32 = 0, QFW_SYM, QFW_ASYM, QFW_INDEX, QFW_BYTES } qfw_kind;
 
 /* container: 0 packed, else 8, 16 or 32 bits an element. bits: Sym 2..16, or 32 in a 32-bit
  * container (an accumulator); Asym 1..16; Float32 32 in 32. */
@@ -101,7 +111,8 @@ typedef struct qfw_encoding {
     int32_t rounding;
     int32_t dynamic; /* != 0: find dst's scales (and zero points) and write them; 0: use what stands
                         there */
-    qfw_key key;     /* for QFW_STOCHASTIC; the element's index is the one in storage order */
+    qfw_key key;     /* for QFW_STOCHASTIC */
+    uint64_t first;  /* the index of codes[0] in its tensor's storage order: 0 for a whole one */
 } qfw_encoding;
 
 /* Encodes src as dst: between any two formats, layouts and containers of the same number of
@@ -178,6 +189,184 @@ qfw_status qfw_affine_params(const qfw_kernels *kernels, const qfw_layout *layou
 
 /* QFW_E_NONFINITE if one of the n numbers at x is a NaN or an infinity. */
 qfw_status qfw_check_finite(const qfw_kernels *kernels, const void *x, size_t n, int32_t real);
+
+/* ---- primitives of a step ---- */
+
+/* out(i, j) = sum over p < k of a(i, p) * b(p, j), out being m x n in row order.
+ * a(i, p) = a[i * a_row + p * a_col] and b(p, j) = b[p * b_row + j * b_col], strides in elements.
+ * width: 8 or 16 (signed integers, each operand its own), or 32 for both (floats). */
+typedef struct qfw_gemm {
+    const void *a, *b;
+    int32_t a_width, b_width;
+    size_t m, n, k;
+    size_t a_row, a_col, b_row, b_col;
+} qfw_gemm;
+
+/* Integers; the caller has proved that no sum leaves int32. */
+qfw_status qfw_gemm_s32(const qfw_kernels *kernels, const qfw_gemm *gemm, int32_t *out);
+
+/* Floats, added in ascending p from +0. */
+qfw_status qfw_gemm_f32(const qfw_kernels *kernels, const qfw_gemm *gemm, float *out);
+
+/* Softmax and cross-entropy of logits z (rows x classes), the mean over the rows (docs/numerics.md
+ * section 15): the error of the logits and the loss. Labels are checked before anything is written.
+ * rows and classes are at most 2^24 and 2^16. s16: the errors' one scale and their absmax too. */
+qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *labels, size_t rows,
+                                 size_t classes, int32_t *error, float *error_scale,
+                                 uint32_t *absmax, float *loss);
+qfw_status qfw_cross_entropy_f32(const float *z, const int32_t *labels, size_t rows, size_t classes,
+                                 float *error, float *loss);
+
+/* ---- plans: docs/format.md ---- */
+
+enum {
+    QFW_PLAN_MAGIC = 0x50574651, /* "QFWP" */
+    QFW_PLAN_VERSION = 1,
+    QFW_ALIGN = 16,        /* offsets are multiples of it, and so is the arena's address */
+    QFW_NET_BYTES = 128,   /* at the start of the arena, for the core itself */
+    QFW_NO_TENSOR = 65535, /* an operand that is not there */
+    QFW_OP_TENSORS = 6,
+    QFW_OP_PARAMS = 12
+};
+
+typedef enum qfw_space { QFW_ARENA = 0, QFW_CONST, QFW_IO } qfw_space;
+
+/* Parameters, gradients and state last; wires, errors and scratch live within a step. */
+typedef enum qfw_role {
+    QFW_PARAMETER = 0,
+    QFW_GRADIENT,
+    QFW_STATE,
+    QFW_WIRE,
+    QFW_ERROR,
+    QFW_SCRATCH
+} qfw_role;
+
+typedef enum qfw_range { QFW_DYNAMIC = 0, QFW_FIXED } qfw_range;
+
+/* Which size of a tensor counts the rows of a step. */
+typedef enum qfw_rows { QFW_NO_ROWS = 0, QFW_ROWS_OUTER, QFW_ROWS_AXIS } qfw_rows;
+
+typedef enum qfw_section {
+    QFW_FORWARD = 0,
+    QFW_OUTPUT,
+    QFW_BACKWARD,
+    QFW_UPDATE,
+    QFW_INFER,
+    QFW_SECTIONS
+} qfw_section;
+
+typedef struct qfw_plan_header {
+    uint32_t magic;
+    uint16_t version, header_bytes;
+    uint32_t plan_bytes, crc;
+    uint32_t arena_bytes, const_bytes, batch, seed;
+    uint32_t tensors, ops;
+    uint32_t first[5], count[5]; /* of each section's operations */
+    uint16_t input, labels, output, loss;
+    float lr;
+    uint32_t reserved[7];
+} qfw_plan_header;
+
+typedef struct qfw_plan_tensor {
+    uint8_t space, role, kind, bits, container, pow2, range, rounding;
+    uint8_t rows, shared, reserved[2];
+    uint32_t outer, axis, inner, group;
+    uint32_t codes, scale, zero_point, absmax;
+    uint32_t stream;
+    float limit;
+    uint32_t spare[3];
+} qfw_plan_tensor;
+
+typedef struct qfw_plan_op {
+    uint16_t kernel, flags;
+    uint16_t tensor[6];
+    uint32_t param[12];
+} qfw_plan_op;
+
+/* Where a plan is wrong: the operation and the tensor, -1 where it is neither, and the field or
+ * rule, a few static words. */
+typedef struct qfw_fault {
+    int32_t op, tensor;
+    const char *field;
+} qfw_fault;
+
+/* What an operation takes at each of its six places: bits of qfw_place. */
+typedef enum qfw_place {
+    QFW_AS_F32 = 1,
+    QFW_AS_S8 = 2,   /* Sym in 8-bit slots */
+    QFW_AS_S16 = 4,  /* Sym in 16-bit slots */
+    QFW_AS_S32 = 8,  /* an accumulator */
+    QFW_AS_SYM = 16, /* any other Sym */
+    QFW_AS_ASYM = 32,
+    QFW_AS_INDEX = 64, /* labels */
+    QFW_AS_BYTES = 128,
+    QFW_MAY_LACK = 256,
+    QFW_IS_READ = 512,
+    QFW_IS_WRITTEN = 1024
+} qfw_place;
+
+/* The name of operation `kernel`, static, and what it takes; NULL if there is none. */
+const char *qfw_op_name(uint32_t kernel, uint16_t places[6]);
+
+/* Verifies every field of every operation against the spaces, the formats and the operations there
+ * are: a plan that passes cannot reach outside its spaces, whatever the data. */
+qfw_status qfw_check(const void *plan, size_t bytes, qfw_fault *fault);
+
+/* ---- a net: a plan at work ---- */
+
+typedef struct qfw_ops qfw_ops;
+
+/* Every operation there is. */
+const qfw_ops *qfw_ops_all(void);
+
+/* Read in place; must outlive the net. plan and constants are aligned to 16 bytes. */
+typedef struct qfw_image {
+    const void *plan;
+    size_t plan_bytes;
+    const void *constants;
+    size_t const_bytes;
+    const qfw_kernels *kernels;
+    const qfw_ops *ops;
+} qfw_image;
+
+typedef struct qfw_net qfw_net;
+
+/* What a net keeps besides tensors. */
+typedef struct qfw_progress {
+    uint32_t step;    /* updates since the beginning: the generator's step */
+    uint32_t updates; /* updates since the optimizer's state was made */
+    float lr;
+} qfw_progress;
+
+/* The caller's buffers. x: rows of the input; y: a label a row; out: rows of the output. What a
+ * section does not use may be NULL. */
+typedef struct qfw_io {
+    const void *x, *y;
+    void *out;
+} qfw_io;
+
+/* Writes to *bytes the arena this plan needs. */
+qfw_status qfw_arena_size(const qfw_image *image, size_t *bytes);
+
+/* Emplaces a net in `arena`: verifies magic, version, sizes, CRC and the machine's floats, zeroes
+ * the arena and sets every stored scale to 1. The full qfw_check is the caller's choice. */
+qfw_status qfw_open(void *arena, size_t arena_bytes, const qfw_image *image, qfw_net **net);
+
+qfw_status qfw_get_progress(const qfw_net *net, qfw_progress *progress);
+qfw_status qfw_set_progress(qfw_net *net, const qfw_progress *progress);
+
+/* Operations first .. first + count - 1 over `rows` rows; *done counts those that ran. */
+qfw_status qfw_walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first, uint32_t count,
+                    uint32_t *done);
+
+/* A whole section. Order: forward, backward, update; output after forward. */
+qfw_status qfw_run_section(qfw_net *net, qfw_section section, const qfw_io *io, uint32_t rows);
+
+/* forward, backward, update; the mean loss. */
+qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, float *loss);
+
+/* Inference, each row on its own: any number of rows. */
+qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out);
 
 /* ---- the desktop only (csrc/host) ---- */
 

@@ -1,66 +1,10 @@
 /* Any format to any other: decode a tile, encode a tile (docs/numerics.md section 9). */
+#include "kernels/convert.h"
 #include "base/layout.h"
-#include "base/pack.h"
 #include "base/random.h"
 #include "base/round.h"
+#include "kernels/codes.h"
 #include "kernels/kernels.h"
-
-/* ---- tiles ---- */
-
-/* m[i] = code of element first + i, minus the zero point: any int32 that the container
- * holds. */
-static void decode(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m)
-{
-    const bool is_signed = t->format.kind == QFW_SYM;
-    switch (t->format.container) {
-    case 8:
-        for (size_t i = 0; i < n; i++) {
-            m[i] = is_signed ? ((const int8_t *)t->codes)[first + (int64_t)i]
-                             : ((const uint8_t *)t->codes)[first + (int64_t)i];
-        }
-        break;
-    case 16:
-        for (size_t i = 0; i < n; i++) {
-            m[i] = is_signed ? ((const int16_t *)t->codes)[first + (int64_t)i]
-                             : ((const uint16_t *)t->codes)[first + (int64_t)i];
-        }
-        break;
-    case 32:
-        memcpy(m, (const int32_t *)t->codes + first, n * sizeof *m);
-        break;
-    default:
-        qfw_unpack_tile(t->codes, (uint64_t)first, n, t->format.bits, is_signed, m);
-        break;
-    }
-    if (!is_signed) {
-        for (size_t i = 0; i < n; i++) {
-            m[i] = (m[i] & 0xFFFF) -
-                   t->zero_point[scale]; /* an Asym code has 16 bits whatever its container holds */
-        }
-    }
-}
-
-static void store(const qfw_tensor *t, int64_t first, size_t n, const int32_t *codes)
-{
-    switch (t->format.container) {
-    case 8:
-        for (size_t i = 0; i < n; i++) {
-            ((uint8_t *)t->codes)[first + (int64_t)i] = (uint8_t)((uint32_t)codes[i] & 0xFFu);
-        }
-        break;
-    case 16:
-        for (size_t i = 0; i < n; i++) {
-            ((uint16_t *)t->codes)[first + (int64_t)i] = (uint16_t)((uint32_t)codes[i] & 0xFFFFu);
-        }
-        break;
-    case 32:
-        memcpy((int32_t *)t->codes + first, codes, n * sizeof *codes);
-        break;
-    default:
-        qfw_pack_tile(t->codes, (uint64_t)first, n, t->format.bits, codes);
-        break;
-    }
-}
 
 /* ---- runs: elements with one scale in src and one in dst ---- */
 
@@ -68,6 +12,7 @@ typedef struct {
     const qfw_kernels *kernels;
     const qfw_tensor *src, *dst;
     const qfw_encoding *how;
+    const qfw_convert_hints *hints;
     int32_t qmin, qmax; /* codes of dst */
 } job;
 
@@ -89,7 +34,7 @@ static void extend(const job *j, qfw_run run, extent *e)
     int32_t m[QFW_TILE];
     for (int64_t at = 0; at < run.n; at += QFW_TILE) {
         const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
-        decode(j->src, run.first + at, n, run.scale, m);
+        qfw_load_codes(j->src, run.first + at, n, run.scale, m);
         for (size_t i = 0; i < n; i++) {
             most = m[i] > most ? m[i] : most;
             least = m[i] < least ? m[i] : least;
@@ -152,16 +97,16 @@ static void encode(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
         const int64_t first = run.first + at;
         const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
         if (rule.rounding == QFW_STOCHASTIC) {
-            qfw_uniforms(&j->how->key, (uint64_t)first, n, u);
+            qfw_uniforms(&j->how->key, j->how->first + (uint64_t)first, n, u);
         }
         if (from_float) {
             const float *x = (const float *)j->src->codes + first;
             *saturated += j->kernels->quotient_f32(x, u, n, s_out, &rule, m);
         } else {
-            decode(j->src, first, n, run.scale, m);
+            qfw_load_codes(j->src, first, n, run.scale, m);
             *saturated += j->kernels->rescale_s32(m, u, n, &ratio, &rule, m);
         }
-        store(j->dst, first, n, m);
+        qfw_store_codes(j->dst, first, n, m);
     }
 }
 
@@ -185,12 +130,12 @@ static void encode_gathered(const job *j, int64_t to, uint64_t *saturated)
             where[i] = qfw_run_of(&j->dst->layout, to, k / each).first + k % each;
             x[i] = ((const float *)j->src->codes)[where[i]];
             if (rule.rounding == QFW_STOCHASTIC) {
-                qfw_uniforms(&j->how->key, (uint64_t)where[i], 1, &u[i]);
+                qfw_uniforms(&j->how->key, j->how->first + (uint64_t)where[i], 1, &u[i]);
             }
         }
         *saturated += j->kernels->quotient_f32(x, u, n, j->dst->scale[to], &rule, m);
         for (size_t i = 0; i < n; i++) {
-            store(j->dst, where[i], 1, &m[i]);
+            qfw_store_codes(j->dst, where[i], 1, &m[i]);
         }
     }
 }
@@ -207,6 +152,17 @@ static qfw_run source_run(const job *j, qfw_run run, int64_t at)
         part.n = part.n < left ? part.n : left;
     }
     return part;
+}
+
+/* The one scale of dst, of what a plan knows of src. */
+static void known_scale(const job *j, int64_t scales)
+{
+    qfw_num found = {0, 0};
+    for (int64_t i = 0; i < scales; i++) {
+        found = qfw_num_max(
+            found, qfw_scale_for(j->src->scale[i], j->hints->absmax[i], (uint32_t)j->qmax));
+    }
+    j->dst->scale[0] = qfw_num_scale_f32(found, j->dst->format.pow2 != 0);
 }
 
 static qfw_status find_scale(const job *j, int64_t scale)
@@ -242,6 +198,15 @@ static void encode_scale(const job *j, int64_t scale, uint64_t *saturated)
     }
 }
 
+/* An accumulator whose columns have scales of their own, to codes of one scale. */
+static bool has_columns(const job *j, int64_t scales)
+{
+    const qfw_layout *l = &j->src->layout;
+    return j->hints->ratios != NULL && j->src->format.kind == QFW_SYM &&
+           j->src->format.container == 32 && l->group == 1 && l->inner == 1 &&
+           (l->shared != 0 || l->outer == 1) && scales == 1;
+}
+
 static void to_float(const qfw_tensor *src, float *y)
 {
     const qfw_layout *l = &src->layout;
@@ -253,7 +218,7 @@ static void to_float(const qfw_tensor *src, float *y)
             const int64_t end = (g + 1) * length < row ? (g + 1) * length : row;
             for (int64_t at = g * length; at < end; at += QFW_TILE) {
                 const size_t n = end - at < QFW_TILE ? (size_t)(end - at) : QFW_TILE;
-                decode(src, o * row + at, n, scale, m);
+                qfw_load_codes(src, o * row + at, n, scale, m);
                 for (size_t i = 0; i < n; i++) {
                     y[o * row + at + (int64_t)i] = qfw_product_f32(m[i], src->scale[scale]);
                 }
@@ -313,7 +278,7 @@ static qfw_status convert_rows(const job *j, uint64_t *saturated)
                                       j->dst->format.pow2 != 0,
                                       (qfw_rounding)j->how->rounding,
                                       &j->how->key,
-                                      (uint64_t)(o * row)};
+                                      j->how->first + (uint64_t)(o * row)};
         QFW_TRY(j->kernels->quantize_s8((const float *)j->src->codes + o * row, (size_t)row,
                                         (size_t)qfw_run_length(l), &how, j->dst->scale + o * groups,
                                         (int8_t *)j->dst->codes + o * row, saturated));
@@ -321,58 +286,86 @@ static qfw_status convert_rows(const job *j, uint64_t *saturated)
     return QFW_OK;
 }
 
-static qfw_status encode_all(const job *j, int64_t elements, int64_t scales, uint64_t *saturated)
+static qfw_status encode_all(const job *j, int64_t elements, int64_t from, int64_t scales,
+                             uint64_t *saturated)
 {
     const qfw_format *f = &j->dst->format;
     if (f->container == 0 && elements > 0) { /* the bits after the last code */
         ((uint8_t *)j->dst->codes)[(elements * f->bits - 1) / 8] = 0;
     }
+    const bool known = j->hints->absmax != NULL && f->kind == QFW_SYM && scales == 1;
     for (int64_t i = 0; i < scales; i++) {
-        if (j->how->dynamic != 0) {
+        if (j->how->dynamic != 0 && known) {
+            known_scale(j, from);
+        } else if (j->how->dynamic != 0) {
             QFW_TRY(find_scale(j, i));
         }
-        encode_scale(j, i, saturated);
+        if (has_columns(j, scales)) {
+            const qfw_code_rule rule = rule_of(j, 0);
+            *saturated +=
+                qfw_encode_columns(j->kernels, j->src, j->dst, j->how, &rule, j->hints->ratios);
+        } else {
+            encode_scale(j, i, saturated);
+        }
     }
     return QFW_OK;
 }
 
-qfw_status qfw_convert(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
-                       const qfw_encoding *how, uint64_t *saturated)
+/* What can be wrong with src, dst and how; their sizes. */
+static qfw_status check_job(const qfw_tensor *src, const qfw_tensor *dst, const qfw_encoding *how,
+                            int64_t *n, int64_t *from, int64_t *to)
+{
+    int64_t n_out = 0;
+    QFW_TRY(check_tensor(src, true, n, from));
+    QFW_TRY(check_tensor(dst, how->dynamic == 0, &n_out, to));
+    if (*n != n_out) {
+        return QFW_E_SIZE;
+    }
+    const bool accumulator = dst->format.kind == QFW_SYM && dst->format.bits == 32;
+    const bool rounds = how->rounding >= QFW_HALF_AWAY && how->rounding <= QFW_STOCHASTIC;
+    /* nothing is quantized to 32 bits: an accumulator is made by adding */
+    return accumulator || !rounds ? QFW_E_KIND : QFW_OK;
+}
+
+qfw_status qfw_convert_hinted(const qfw_kernels *kernels, const qfw_tensor *src,
+                              const qfw_tensor *dst, const qfw_encoding *how,
+                              const qfw_convert_hints *hints, uint64_t *saturated)
 {
     if (kernels == NULL || src == NULL || dst == NULL || how == NULL || saturated == NULL) {
         return QFW_E_NULL;
     }
-    int64_t n_in = 0, n_out = 0, scales = 0;
-    QFW_TRY(check_tensor(src, true, &n_in, &scales));
-    QFW_TRY(check_tensor(dst, how->dynamic == 0, &n_out, &scales));
-    if (n_in != n_out) {
-        return QFW_E_SIZE;
-    }
-    const bool accumulator = dst->format.kind == QFW_SYM && dst->format.bits == 32;
-    if (accumulator || how->rounding < QFW_HALF_AWAY || how->rounding > QFW_STOCHASTIC) {
-        return QFW_E_KIND; /* nothing is quantized to 32 bits: an accumulator is made by adding */
-    }
+    int64_t n = 0, from = 0, to = 0;
+    QFW_TRY(check_job(src, dst, how, &n, &from, &to));
     *saturated = 0;
-    const bool from_float = src->format.kind == QFW_FLOAT32, sym = dst->format.kind == QFW_SYM;
+    const bool from_float = src->format.kind == QFW_FLOAT32;
     const bool to_floats = dst->format.kind == QFW_FLOAT32;
-    if (n_in == 0 && to_floats) {
+    if (n == 0 && to_floats) {
         return QFW_OK;
     }
     if (to_floats && !from_float) {
         to_float(src, dst->codes);
         return QFW_OK;
     }
-    const int32_t qmax = to_floats ? 0 : (1 << (sym ? dst->format.bits - 1 : dst->format.bits)) - 1;
-    const job j = {kernels, src, dst, how, sym ? -qmax : 0, qmax};
-    if (n_in > 0 && has_row_kernel(src, dst)) {
+    job j = {kernels, src, dst, how, hints, 0, 0};
+    if (!to_floats) {
+        qfw_code_range(&dst->format, &j.qmin, &j.qmax);
+    }
+    if (n > 0 && has_row_kernel(src, dst)) {
         return convert_rows(&j, saturated);
     }
     if (from_float && (to_floats || how->dynamic == 0)) { /* to find a range is to look at all */
-        QFW_TRY(qfw_check_finite(kernels, src->codes, (size_t)n_in, QFW_F32));
+        QFW_TRY(qfw_check_finite(kernels, src->codes, (size_t)n, QFW_F32));
     }
     if (to_floats) {
-        memcpy(dst->codes, src->codes, (size_t)n_in * sizeof(float));
+        memcpy(dst->codes, src->codes, (size_t)n * sizeof(float));
         return QFW_OK;
     }
-    return encode_all(&j, n_in, scales, saturated);
+    return encode_all(&j, n, from, to, saturated);
+}
+
+qfw_status qfw_convert(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                       const qfw_encoding *how, uint64_t *saturated)
+{
+    const qfw_convert_hints none = {NULL, NULL};
+    return qfw_convert_hinted(kernels, src, dst, how, &none, saturated);
 }

@@ -38,6 +38,16 @@ typedef uint32_t qfw_rescale_s32_fn(const int32_t *a, const uint32_t *u, size_t 
                                     const qfw_ratio *ratio, const qfw_code_rule *rule,
                                     int32_t *codes);
 
+/* A ratio a column, its parts apart. */
+typedef struct {
+    const uint32_t *mult, *limit, *up, *down;
+} qfw_ratios;
+
+/* rescale_s32 with a ratio an element. */
+typedef uint32_t qfw_rescale_columns_fn(const int32_t *a, const uint32_t *u, size_t n,
+                                        const qfw_ratios *ratios, const qfw_code_rule *rule,
+                                        int32_t *codes);
+
 /* How rows of floats become codes. */
 typedef struct {
     uint32_t q; /* the largest code */
@@ -66,6 +76,59 @@ typedef qfw_status qfw_affine_rows_fn(const qfw_affine *affine, const qfw_affine
 /* Which variant affine_rows hands such a run to. */
 typedef const char *qfw_affine_name_fn(const qfw_affine *affine, const qfw_affine_data *data,
                                        uint32_t max_zp);
+
+/* What follows an integer product, a row at a time: (acc >> shift) + seed, then ReLU or the mask,
+ * then the absmax.
+ *   seed, shift  one a column, or both NULL
+ *   mask         rows x n codes that must be > 0 for the accumulator to pass; NULL: all do
+ *   absmax       grows; one a column (columns) or one in all */
+typedef struct {
+    const int32_t *seed;
+    const uint8_t *shift;
+    bool relu, columns;
+    const void *mask;
+    int32_t mask_kind; /* 8, 16, 32: signed integers; 0: floats */
+    uint32_t *absmax;
+} qfw_finish;
+
+typedef void qfw_finish_s32_fn(int32_t *acc, size_t rows, size_t n, const qfw_finish *finish);
+
+/* A coefficient of the integer update (docs/numerics.md section 17):
+ * term = clamp((code * mu) >> right, -limit, limit) << left; mu = 0: no term. */
+typedef struct {
+    int32_t mu, limit;
+    uint8_t right, left;
+} qfw_coef;
+
+/* How a tile of codes moves. */
+typedef struct {
+    qfw_coef g, v, w;
+    int32_t frac; /* F: the terms are in units of 2^-F codes; 11 .. 26 */
+    int32_t lo, hi;
+    qfw_rounding rounding;
+} qfw_move;
+
+/* m[i] - round(y), v[i] = round(y of state), as far as lo .. hi allow.
+ *   g       codes of at most 16 bits, or accumulators if wide
+ *   v       NULL without a state; u_v likewise
+ *   u       words for stochastic rounding, one an element
+ *   returns 1 if a parameter, 2 if a state was outside lo - 1 .. hi */
+typedef uint32_t qfw_update_s32_fn(int32_t *m, int32_t *v, const int32_t *g, size_t n, bool wide,
+                                   const qfw_move *move, const qfw_move *state, const uint32_t *u,
+                                   const uint32_t *u_v);
+
+/* The float32 step: d[i] = lr * step, v[i] the new state; v NULL without momentum. */
+typedef struct {
+    float lr, momentum, kappa, decay;
+    bool nesterov;
+} qfw_float_step;
+
+typedef void qfw_update_f32_fn(const float *w, const float *g, float *v, size_t n,
+                               const qfw_float_step *step, float *d);
+
+/* The product of qfw_gemm, out's rows being out_row elements apart. */
+typedef void qfw_gemm_s32_fn(const qfw_gemm *gemm, int32_t *out, size_t out_row);
+typedef void qfw_gemm_f32_fn(const qfw_gemm *gemm, float *out, size_t out_row);
 
 struct qfw_kernels {
     const char *name;

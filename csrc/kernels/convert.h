@@ -1,0 +1,25 @@
+/* Conversion with what a plan knows beforehand. */
+#ifndef QFW_KERNELS_CONVERT_H
+#define QFW_KERNELS_CONVERT_H
+
+#include "include/qfw.h"
+#include "kernels/kernels.h"
+
+/* absmax: of src's elements at each of its scales, or NULL: then they are looked at.
+ * ratios: 4 words a column of src, or NULL; with them an accumulator whose columns have scales of
+ * their own becomes codes of one scale without a detour. Bits do not depend on either. */
+typedef struct {
+    const uint32_t *absmax;
+    uint32_t *ratios;
+} qfw_convert_hints;
+
+qfw_status qfw_convert_hinted(const qfw_kernels *kernels, const qfw_tensor *src,
+                              const qfw_tensor *dst, const qfw_encoding *how,
+                              const qfw_convert_hints *hints, uint64_t *saturated);
+
+/* Such an accumulator at dst's scale; returns how many codes the clamp changed. */
+uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
+                            const qfw_tensor *dst, const qfw_encoding *how,
+                            const qfw_code_rule *rule, uint32_t *ratios);
+
+#endif

@@ -1,0 +1,373 @@
+"""Layers and losses: descriptions with PyTorch's names, arguments and defaults, and no arrays.
+
+A layer says which shapes it takes and which parameters it needs; a Session owns those. Layers are
+read-only but for `requires_grad_`, compare by identity, and print as in PyTorch. Shapes are those
+of one sample: the batch axis is not among them.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from math import prod
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
+
+from . import _arrays as arrays
+from .errors import QfwError, ShapeError
+from .formats import Format
+from .policy import Policy, layer_policy, wire_format
+
+Shape: TypeAlias = tuple[int, ...]
+M = TypeVar("M", bound="Module")
+S = TypeVar("S", bound="Sequential")
+
+_INT32_MAX = 2**31 - 1
+
+
+class Raw(Enum):
+    """The type of RAW."""
+
+    RAW = "RAW"
+
+    def __repr__(self) -> str:
+        return "RAW"
+
+
+RAW = Raw.RAW
+"""``Linear(..., output=RAW)``: leave the accumulator; a Quant further on requantizes it."""
+
+
+class Parameter(NamedTuple):
+    """What a layer needs: a name, a shape, and the inputs that each of its outputs sums.
+
+    Initial values are U(-b, b), b = 1 / sqrt(fan_in): `docs/numerics.md` section 18.
+    """
+
+    name: str
+    shape: Shape
+    fan_in: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Module(ABC):
+    """What every layer has."""
+
+    _frozen: bool = field(default=False, init=False)
+
+    @abstractmethod
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        """The shape that comes out for the shape that goes in; ShapeError if it does not fit."""
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What the layer learns."""
+        return ()
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether its parameters are trained."""
+        return not self._frozen
+
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        """Freezes the parameters (False) or trains them (True), in place."""
+        object.__setattr__(self, "_frozen", not requires_grad)
+        return self
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class Sequential(Module):
+    """y = layer_n(... layer_1(layer_0(x))); layers in order, or one dict of names and layers."""
+
+    _children: tuple[tuple[str, Module], ...]
+
+    @overload
+    def __init__(self, *layers: Module) -> None: ...
+    @overload
+    def __init__(self, layers: Mapping[str, Module], /) -> None: ...
+    def __init__(self, *layers: Any) -> None:
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            children = tuple(layers[0].items())
+        else:
+            children = tuple((str(i), layer) for i, layer in enumerate(layers))
+        for name, layer in children:
+            _check_name(name)
+            _check_layer(f"Sequential: layer {name!r}", layer)
+        object.__setattr__(self, "_children", children)
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        for name, layer in self._children:
+            in_shape = layer.out_shape(in_shape, _join(path, name))
+        return in_shape
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Those of all layers, by their paths: ``0.weight``."""
+        return tuple(
+            p._replace(name=_join(name, p.name))
+            for name, layer in self._children
+            for p in layer.parameters()
+        )
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether any layer is trained."""
+        return any(layer.requires_grad for layer in self)
+
+    def requires_grad_(self: S, requires_grad: bool = True) -> S:
+        """Freezes or trains every layer in it."""
+        for layer in self:
+            layer.requires_grad_(requires_grad)
+        return self
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        return iter(self._children)
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def __iter__(self) -> Iterator[Module]:
+        return (layer for _, layer in self._children)
+
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    def __getitem__(self, index: int | slice) -> Module:
+        """A layer, or a Sequential of some, which keep their names as in PyTorch."""
+        if isinstance(index, slice):
+            return Sequential(dict(self._children[index]))
+        at = operator.index(index)
+        if not -len(self) <= at < len(self):
+            raise IndexError(f"layer {at} of a Sequential with {len(self)}")
+        return self._children[at][1]
+
+    def __getattr__(self, name: str) -> Module:
+        """A layer by its name."""
+        for child, layer in self.__dict__.get("_children", ()):
+            if child == name:
+                return layer  # type: ignore[no-any-return]  # __dict__ knows no types
+        raise AttributeError(f"Sequential has no layer or attribute {name!r}")
+
+    def __repr__(self) -> str:
+        lines = [f"\n({name}): {layer!r}".replace("\n", "\n  ") for name, layer in self._children]
+        return "Sequential(" + "".join(lines) + ("\n)" if lines else ")")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Linear(Module):
+    """y = x W^T + b on the last axis, W [out_features, in_features].
+
+    `policy` is a mapping of Policy's fields that are other here, or a whole Policy; with
+    ``output=RAW`` the accumulator is left for a Quant.
+    """
+
+    in_features: int
+    out_features: int
+    bias: bool = True
+    _: KW_ONLY
+    policy: Mapping[str, Any] | Policy | None = None
+    output: Literal[Raw.RAW] | None = None
+
+    def __post_init__(self) -> None:
+        values = {
+            "in_features": _size("Linear: in_features", self.in_features),
+            "out_features": _size("Linear: out_features", self.out_features),
+            "policy": layer_policy("Linear", self.policy),
+        }
+        if not isinstance(self.bias, bool):
+            raise QfwError(f"Linear: bias must be True or False, not {self.bias!r}")
+        if self.output is not None and self.output is not RAW:
+            raise QfwError(f"Linear: output must be None or RAW, not {self.output!r}")
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        if in_shape[-1:] != (self.in_features,):
+            raise _misfit(path, self, in_shape, self._remedy(in_shape))
+        return (*in_shape[:-1], self.out_features)
+
+    def _remedy(self, in_shape: Shape) -> str:
+        wanted = f"the last axis must have {self.in_features} elements"
+        if in_shape and prod(in_shape) == self.in_features:
+            return f"{wanted}: put Flatten() before it"
+        if in_shape:
+            return f"{wanted}, or write in_features={in_shape[-1]}"
+        return wanted
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        weight = Parameter("weight", (self.out_features, self.in_features), self.in_features)
+        bias = Parameter("bias", (self.out_features,), self.in_features)
+        return (weight, bias) if self.bias else (weight,)
+
+    def __repr__(self) -> str:
+        args = [f"{name}={getattr(self, name)}" for name in ("in_features", "out_features", "bias")]
+        given = [(name, getattr(self, name)) for name in ("policy", "output")]
+        args += [f"{name}={value!r}" for name, value in given if value is not None]
+        return f"Linear({', '.join(args)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReLU(Module):
+    """y = max(x, 0). `inplace` is PyTorch's and changes nothing: the plan decides."""
+
+    inplace: bool = False
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        return in_shape
+
+    def __repr__(self) -> str:
+        return "ReLU(inplace=True)" if self.inplace else "ReLU()"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Flatten(Module):
+    """Axes start_dim to end_dim as one, in PyTorch's order; axis 0 is the batch."""
+
+    start_dim: int = 1
+    end_dim: int = -1
+
+    def __post_init__(self) -> None:
+        for name in ("start_dim", "end_dim"):
+            axis = arrays.integer(getattr(self, name), f"Flatten: {name}", -64, 64)
+            object.__setattr__(self, name, axis)
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        rank = 1 + len(in_shape)
+        if not all(-rank <= axis < rank for axis in (self.start_dim, self.end_dim)):
+            legal = f"with the batch it has {rank} axes: dims must be {-rank} to {rank - 1}"
+            raise _misfit(path, self, in_shape, legal)
+        first, last = self.start_dim % rank, self.end_dim % rank
+        if first > last:
+            raise _misfit(path, self, in_shape, "start_dim must not come after end_dim")
+        if first == 0 < last:
+            raise _misfit(path, self, in_shape, "axis 0 is the batch: start_dim must be 1 or more")
+        if first == 0:
+            return in_shape
+        merged = prod(in_shape[first - 1 : last])
+        return (*in_shape[: first - 1], merged, *in_shape[last:])
+
+    def __repr__(self) -> str:
+        return f"Flatten(start_dim={self.start_dim}, end_dim={self.end_dim})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Quant(Module):
+    """y = x in a format: `fmt`, or the policy's wires. dx = dy, but for codes that can saturate."""
+
+    fmt: Format | None = None
+
+    def __post_init__(self) -> None:
+        if self.fmt is not None:
+            wire_format("Quant", "fmt", self.fmt)
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        return in_shape
+
+    def __repr__(self) -> str:
+        return f"Quant({'' if self.fmt is None else self.fmt})"
+
+
+class Loss(ABC):
+    """What every loss has. A loss is no layer: it is compile's `loss`."""
+
+    @abstractmethod
+    def target_shape(self, in_shape: Shape) -> Shape:
+        """The shape of a sample's label for the shape of the network's output."""
+
+
+@dataclass(frozen=True, repr=False)
+class CrossEntropyLoss(Loss):
+    """-log(softmax(x)[label]), the mean over the rows. Only PyTorch's defaults so far."""
+
+    weight: None = None
+    _: KW_ONLY
+    ignore_index: int = -100
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        defaults = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}
+        if self.weight is not None:
+            raise QfwError("CrossEntropyLoss: weight must be None: others are not supported yet")
+        for name, default in defaults.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or value != default:
+                raise QfwError(
+                    f"CrossEntropyLoss: {name} must be {default!r}, not {value!r}: others are not "
+                    "supported yet"
+                )
+
+    def target_shape(self, in_shape: Shape) -> Shape:
+        if len(in_shape) != 1:
+            raise ShapeError(
+                f"{self}: the network's output has the shape {in_shape}; it must be (classes,): "
+                "end with a Linear of as many outputs as classes, after a Flatten() if need be"
+            )
+        return ()
+
+    def __repr__(self) -> str:
+        return "CrossEntropyLoss()"
+
+
+def named_layers(model: Module) -> tuple[tuple[str, Module], ...]:
+    """Every layer that is no container with its path (``2.1``), in the order of the data.
+
+    A layer that is the whole model has the path ``0``, as in ``Sequential(layer)``.
+    """
+    _check_layer("model", model)
+    layers = tuple(_walk("", model if isinstance(model, Sequential) else Sequential(model)))
+    if not layers:
+        raise QfwError(f"empty model: {model!r} has no layer; give it one, such as Linear(4, 2)")
+    seen: dict[int, str] = {}
+    for path, layer in layers:
+        first = seen.setdefault(id(layer), path)
+        if first != path:
+            raise QfwError(
+                f"layers {first!r} and {path!r} are one object, {layer!r}: make two, shared "
+                "weights are not supported yet"
+            )
+    return layers
+
+
+def _walk(path: str, model: Sequential) -> Iterator[tuple[str, Module]]:
+    for name, layer in model.named_children():
+        if isinstance(layer, Sequential):
+            yield from _walk(_join(path, name), layer)
+        else:
+            yield _join(path, name), layer
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _size(name: str, value: object) -> int:
+    return arrays.integer(value, name, 1, _INT32_MAX)
+
+
+def _check_name(name: object) -> None:
+    """A name is a step of a path, and an attribute of its Sequential."""
+    if not isinstance(name, str) or not name or "." in name:
+        raise QfwError(f"Sequential: a layer's name must be text without a dot, not {name!r}")
+    if hasattr(Sequential, name):
+        raise QfwError(f"Sequential: {name!r} is no name for a layer: it is an attribute already")
+
+
+def _check_layer(what: str, layer: object) -> None:
+    if isinstance(layer, Module):
+        return
+    if isinstance(layer, Loss):
+        hint = "a loss is no layer: give it to compile as loss"
+    elif isinstance(layer, type) and issubclass(layer, Module):
+        hint = f"that is a class: write {layer.__name__}(...)"
+    elif isinstance(layer, (list, tuple)):
+        hint = "write Sequential(*layers)"
+    else:
+        hint = "such as Linear(4, 2)"
+    raise QfwError(f"{what} must be a layer, not {layer!r}; {hint}")
+
+
+def _misfit(path: str, layer: Module, in_shape: Shape, remedy: str) -> ShapeError:
+    where = f"layer {path!r}, {layer!r}" if path else repr(layer)
+    return ShapeError(f"{where}: what enters it has the shape {in_shape} (no batch axis); {remedy}")
