@@ -148,12 +148,12 @@ def layer_policy(layer: str, value: object) -> Override | Policy | None:
         return value
     if not isinstance(value, Mapping):
         raise _no_override(f"{layer}: policy", value)
-    _check_names(f"{layer}: policy", value)
     if "input" in value:
         raise QfwError(
             f"{layer}: policy has 'input', which is the network's: say it in the policy of "
             "compile; what enters a layer has the 'wires' of the layer before it, or is an nn.Quant"
         )
+    _check_names(f"{layer}: policy", value, tuple(name for name in FIELDS if name != "input"))
     return Override({name: setting(f"{layer}: policy", name, v) for name, v in value.items()})
 
 
@@ -215,12 +215,12 @@ def _check_durable(owner: str, name: str, fmt: Format) -> None:
     )
 
 
-def _check_names(owner: str, names: Iterable[object]) -> None:
+def _check_names(owner: str, names: Iterable[object], legal: tuple[str, ...] = FIELDS) -> None:
     for name in names:
-        if name not in FIELDS:
-            close = difflib.get_close_matches(str(name), FIELDS, n=1)
+        if name not in legal:
+            close = difflib.get_close_matches(str(name), legal, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise QfwError(f"{owner} has no field {name!r}{hint}; legal are {', '.join(FIELDS)}")
+            raise QfwError(f"{owner} has no field {name!r}{hint}; legal are {', '.join(legal)}")
 
 
 def _no_override(owner: str, value: object) -> QfwError:

@@ -5,8 +5,8 @@
  * difference leaves a word. u * bracket <= 1/2, so v >= 2^30; v + 2^n <= 2^31 + 2^30. */
 uint32_t qfw_exp2_q30(uint64_t t)
 {
-    static const uint32_t c[] = {2977044458u, 1031764650u, 238385494u, 41298234u,
-                                 5702267u,    632021u,     46333u};
+    static const uint32_t c[] = {2977044459u, 1031764650u, 238385490u, 41298234u,
+                                 5702271u,    632021u,     46333u};
     if (t >= UINT64_C(31) << 26) {
         return 0;
     }
@@ -15,7 +15,7 @@ uint32_t qfw_exp2_q30(uint64_t t)
     for (int i = 5; i >= 0; i--) {
         h = c[i] - qfw_mulhi(u, h);
     }
-    const uint32_t v = 0x80000000u - (qfw_mulhi(u, h) >> 1); /* 2^31 2^-u */
+    const uint32_t v = 0x80000000u - ((qfw_mulhi(u, h) + 1) >> 1); /* 2^31 2^-u */
     return (v + (UINT32_C(1) << n)) >> (n + 1);
 }
 
@@ -59,8 +59,8 @@ float qfw_exp_f32(float x)
     const float y = (p * (r * r) + r) + 1.0f; /* 0.7 < y < 1.42 */
     /* The exponent by hand: a product would leave a subnormal result to the machine. */
     const uint32_t bits = qfw_bits_f32(y);
-    const int32_t field = (int32_t)(bits >> 23) + (int32_t)(qfw_bits_f32(shifted) - 0x4B000000u) -
-                          0x400000;
+    const int32_t field =
+        (int32_t)(bits >> 23) + (int32_t)(qfw_bits_f32(shifted) - 0x4B000000u) - 0x400000;
     if (field <= 0) {
         return 0.0f;
     }
@@ -72,8 +72,8 @@ float qfw_exp_f32(float x)
  * polynomial. f is exact; the terms are added from the smallest. */
 float qfw_log_f32(float x)
 {
-    static const float c[] = {0x1.55554ap-2f,  -0x1.00021ep-2f, 0x1.99a596p-3f, -0x1.5478c4p-3f,
-                              0x1.226e64p-3f,  -0x1.0cdea2p-3f, 0x1.07cfb8p-3f, -0x1.41f470p-4f};
+    static const float c[] = {0x1.55554ap-2f, -0x1.00021ep-2f, 0x1.99a596p-3f, -0x1.5478c4p-3f,
+                              0x1.226e64p-3f, -0x1.0cdea2p-3f, 0x1.07cfb8p-3f, -0x1.41f470p-4f};
     const uint32_t half_root = 0x3F3504F3u; /* the bits of sqrt(1/2) */
     const uint32_t above = qfw_sub32(qfw_bits_f32(x), half_root);
     const float k = (float)(int32_t)(above >> 23);

@@ -1,12 +1,296 @@
-#include "include/qfw.h"
-const char *qfw_op_name(uint32_t k, uint16_t p[6]) { (void)k; (void)p; return NULL; }
-qfw_status qfw_check(const void *p, size_t b, qfw_fault *f) { (void)p; (void)b; (void)f; return QFW_E_PLAN; }
-const qfw_ops *qfw_ops_all(void) { return NULL; }
-qfw_status qfw_arena_size(const qfw_image *i, size_t *b) { (void)i; (void)b; return QFW_E_PLAN; }
-qfw_status qfw_open(void *a, size_t n, const qfw_image *i, qfw_net **net) { (void)a; (void)n; (void)i; (void)net; return QFW_E_PLAN; }
-qfw_status qfw_get_progress(const qfw_net *n, qfw_progress *p) { (void)n; (void)p; return QFW_E_PLAN; }
-qfw_status qfw_set_progress(qfw_net *n, const qfw_progress *p) { (void)n; (void)p; return QFW_E_PLAN; }
-qfw_status qfw_walk(qfw_net *n, const qfw_io *io, uint32_t r, uint32_t f, uint32_t c, uint32_t *d) { (void)n; (void)io; (void)r; (void)f; (void)c; (void)d; return QFW_E_PLAN; }
-qfw_status qfw_run_section(qfw_net *n, qfw_section s, const qfw_io *io, uint32_t r) { (void)n; (void)s; (void)io; (void)r; return QFW_E_PLAN; }
-qfw_status qfw_step(qfw_net *n, const void *x, const void *y, uint32_t r, float *l) { (void)n; (void)x; (void)y; (void)r; (void)l; return QFW_E_PLAN; }
-qfw_status qfw_infer(qfw_net *n, const void *x, uint32_t r, float *o) { (void)n; (void)x; (void)r; (void)o; return QFW_E_PLAN; }
+/* A plan at work: open it, walk it. */
+#include "base/crc.h"
+#include "engine/engine.h"
+
+/* Lies at the start of the arena. */
+struct qfw_net {
+    qfw_image image;
+    const qfw_plan_header *header;
+    const qfw_plan_tensor *tensors;
+    const qfw_plan_op *ops;
+    qfw_progress progress;
+    uint32_t next; /* the operation that may follow; NOWHERE: only a section's first */
+    uint32_t rows; /* of the forward that ran */
+    uint32_t has_gradients;
+};
+
+QFW_STATIC_ASSERT(sizeof(qfw_net) <= QFW_NET_BYTES, net_fits_its_place);
+
+#define NOWHERE UINT32_MAX
+
+/* ---- open ---- */
+
+/* The machine's floats are IEEE single precision, rounded to nearest, subnormals and all. Volatile,
+ * so that nothing is computed beforehand. */
+static bool floats_are_ieee(void)
+{
+    volatile float tiny = 0x1p-126f, half = 0.5f, one = 1.0f, eps = 0x1p-24f, third = 3.0f;
+    volatile float a = 0x1.000002p0f, b = 0x1.fffffcp-1f;
+    volatile int32_t big = 16777217;
+    const float subnormal = tiny * half, product = a * b, contracted = product - one;
+    const float tie = one + eps, sum = one + (eps + eps), quotient = one / third;
+    return qfw_bits_f32(subnormal) == 0x00400000u && qfw_bits_f32(product) == 0x3F800000u &&
+           contracted == 0.0f && tie == 1.0f && qfw_bits_f32(sum) == 0x3F800001u &&
+           qfw_bits_f32(quotient) == 0x3EAAAAABu && (float)big == 16777216.0f;
+}
+
+static qfw_status check_image(const qfw_image *image)
+{
+    if (image == NULL || image->plan == NULL || image->kernels == NULL || image->ops == NULL) {
+        return QFW_E_NULL;
+    }
+    const qfw_plan_header *h = image->plan;
+    if ((uintptr_t)image->plan % QFW_ALIGN != 0 || (uintptr_t)image->constants % QFW_ALIGN != 0 ||
+        image->plan_bytes < sizeof *h) {
+        return QFW_E_SIZE;
+    }
+    if (h->magic != QFW_PLAN_MAGIC) {
+        return QFW_E_MAGIC;
+    }
+    if (h->version != QFW_PLAN_VERSION || h->header_bytes != sizeof *h) {
+        return QFW_E_VERSION;
+    }
+    if (h->plan_bytes != image->plan_bytes || h->const_bytes != image->const_bytes ||
+        (h->const_bytes > 0 && image->constants == NULL)) {
+        return QFW_E_SIZE;
+    }
+    const uint8_t *bytes = image->plan;
+    return qfw_crc32(0, bytes + 16, image->plan_bytes - 16) == h->crc ? QFW_OK : QFW_E_CRC;
+}
+
+qfw_status qfw_arena_size(const qfw_image *image, size_t *bytes)
+{
+    QFW_TRY(check_image(image));
+    if (bytes == NULL) {
+        return QFW_E_NULL;
+    }
+    *bytes = ((const qfw_plan_header *)image->plan)->arena_bytes;
+    return QFW_OK;
+}
+
+qfw_status qfw_open(void *arena, size_t arena_bytes, const qfw_image *image, qfw_net **net)
+{
+    QFW_TRY(check_image(image));
+    if (arena == NULL || net == NULL) {
+        return QFW_E_NULL;
+    }
+    const qfw_plan_header *h = image->plan;
+    if (arena_bytes < h->arena_bytes || (uintptr_t)arena % QFW_ALIGN != 0) {
+        return QFW_E_ARENA;
+    }
+    if (!floats_are_ieee()) {
+        return QFW_E_FLOAT;
+    }
+    memset(arena, 0, h->arena_bytes);
+    qfw_net *n = arena;
+    n->image = *image;
+    n->header = h;
+    n->tensors = (const void *)(h + 1);
+    n->ops = (const void *)(n->tensors + h->tensors);
+    n->progress.lr = h->lr;
+    n->next = NOWHERE;
+    for (uint32_t i = 0; i < h->tensors; i++) {
+        qfw_operand x;
+        const qfw_plan_tensor *p = &n->tensors[i];
+        if (p->space == QFW_ARENA && p->role <= QFW_STATE) {
+            QFW_TRY(qfw_measure(p, 1, &x));
+            float *scale = (float *)(void *)((uint8_t *)arena + p->scale);
+            for (int64_t k = 0; k < x.scales; k++) {
+                scale[k] = 1.0f;
+            }
+        }
+    }
+    *net = n;
+    return QFW_OK;
+}
+
+/* ---- progress ---- */
+
+qfw_status qfw_get_progress(const qfw_net *net, qfw_progress *progress)
+{
+    if (net == NULL || progress == NULL) {
+        return QFW_E_NULL;
+    }
+    *progress = net->progress;
+    return QFW_OK;
+}
+
+qfw_status qfw_set_progress(qfw_net *net, const qfw_progress *progress)
+{
+    if (net == NULL || progress == NULL) {
+        return QFW_E_NULL;
+    }
+    const uint32_t lr = qfw_bits_f32(progress->lr);
+    if (lr > QFW_F32_MAX || (lr != 0 && lr < QFW_F32_MIN_NORMAL)) {
+        return QFW_E_SCALE;
+    }
+    net->progress = *progress;
+    return QFW_OK;
+}
+
+/* ---- walk ---- */
+
+static qfw_status check_scales(const qfw_operand *x)
+{
+    for (int64_t i = 0; i < x->scales; i++) {
+        const float s = x->t.scale[i];
+        if (!qfw_is_scale_f32(s) || (x->plan->pow2 != 0 && (qfw_bits_f32(s) & 0x7FFFFFu) != 0)) {
+            return QFW_E_SCALE;
+        }
+        if (x->plan->kind == QFW_ASYM && x->t.zero_point[i] >> x->plan->bits != 0) {
+            return QFW_E_ZERO_POINT;
+        }
+    }
+    return QFW_OK;
+}
+
+static qfw_status bind(const qfw_net *net, const qfw_io *io, uint16_t id, uint32_t rows,
+                       qfw_operand *x)
+{
+    const qfw_plan_tensor *p = &net->tensors[id];
+    QFW_TRY(qfw_measure(p, rows, x));
+    if (p->space == QFW_IO) {
+        const void *in = p->codes == 0 ? io->x : io->y;
+        x->t.codes = p->codes == 2 ? io->out : (void *)(uintptr_t)in;
+        return x->t.codes == NULL || (uintptr_t)x->t.codes % 4 != 0 ? QFW_E_NULL : QFW_OK;
+    }
+    const void *constants = net->image.constants;
+    uint8_t *base =
+        p->space == QFW_ARENA ? (uint8_t *)(uintptr_t)net : (uint8_t *)(uintptr_t)constants;
+    x->t.codes = base + p->codes;
+    if (x->scales > 0) {
+        x->t.scale = (float *)(void *)(base + p->scale);
+        x->t.zero_point = p->kind == QFW_ASYM ? (uint16_t *)(void *)(base + p->zero_point) : NULL;
+        x->absmax = p->bits == 32 ? (uint32_t *)(void *)(base + p->absmax) : NULL;
+    }
+    return QFW_OK;
+}
+
+static qfw_status run_op(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t i)
+{
+    const qfw_plan_op *op = &net->ops[i];
+    uint16_t places[QFW_OP_TENSORS];
+    qfw_call call;
+    memset(&call, 0, sizeof call);
+    call.kernels = net->image.kernels;
+    call.op = op;
+    call.rows = rows;
+    call.batch = net->header->batch;
+    call.seed = net->header->seed;
+    call.progress = net->progress;
+    if (qfw_op_name(op->kernel, places) == NULL || net->image.ops->run[op->kernel] == NULL) {
+        return QFW_E_PLAN;
+    }
+    for (int k = 0; k < QFW_OP_TENSORS; k++) {
+        if (op->tensor[k] != QFW_NO_TENSOR) {
+            QFW_TRY(bind(net, io, op->tensor[k], rows, &call.at[k]));
+            if ((places[k] & QFW_IS_READ) != 0) {
+                QFW_TRY(check_scales(&call.at[k]));
+            }
+        }
+    }
+    return net->image.ops->run[op->kernel](&call);
+}
+
+/* Whether operations may begin at `first` now. */
+static bool may_begin(const qfw_net *net, uint32_t first, uint32_t rows)
+{
+    const qfw_plan_header *h = net->header;
+    if (first == h->first[QFW_FORWARD] || first == h->first[QFW_INFER]) {
+        return true;
+    }
+    if (first == h->first[QFW_UPDATE] && net->has_gradients != 0) {
+        return true;
+    }
+    const bool skips_output = first == h->first[QFW_BACKWARD] && net->next == h->first[QFW_OUTPUT];
+    return (net->next == first || skips_output) && rows == net->rows;
+}
+
+static qfw_status walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first,
+                       uint32_t count, uint32_t *done)
+{
+    const qfw_plan_header *h = net->header;
+    if (rows < 1 || rows > h->batch) {
+        return QFW_E_ROWS;
+    }
+    if (first > h->ops || count > h->ops - first) {
+        return QFW_E_SIZE;
+    }
+    if (!may_begin(net, first, rows)) {
+        return QFW_E_ORDER;
+    }
+    net->next = NOWHERE; /* a failure leaves it so */
+    for (uint32_t i = first; i < first + count; i++) {
+        QFW_TRY(run_op(net, io, rows, i));
+        *done += 1;
+    }
+    const uint32_t end = first + count;
+    net->next = end;
+    net->rows = rows;
+    if (first < h->first[QFW_UPDATE] && end >= h->first[QFW_UPDATE]) {
+        net->has_gradients = 1;
+    }
+    /* The step ends with the update, also where there is nothing left to do in it. */
+    if (end == h->first[QFW_UPDATE] + h->count[QFW_UPDATE] &&
+        (first >= h->first[QFW_UPDATE] || h->count[QFW_UPDATE] != 0)) {
+        net->progress.step++;
+        net->progress.updates++;
+    }
+    return QFW_OK;
+}
+
+qfw_status qfw_walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first, uint32_t count,
+                    uint32_t *done)
+{
+    if (net == NULL || io == NULL || done == NULL) {
+        return QFW_E_NULL;
+    }
+    *done = 0;
+    return walk(net, io, rows, first, count, done);
+}
+
+qfw_status qfw_run_section(qfw_net *net, qfw_section section, const qfw_io *io, uint32_t rows)
+{
+    uint32_t done = 0;
+    if (net == NULL || io == NULL) {
+        return QFW_E_NULL;
+    }
+    if (section < QFW_FORWARD || section >= QFW_INFER) {
+        return QFW_E_KIND;
+    }
+    return walk(net, io, rows, net->header->first[section], net->header->count[section], &done);
+}
+
+qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, float *loss)
+{
+    const qfw_io io = {x, y, NULL};
+    if (loss == NULL) {
+        return QFW_E_NULL;
+    }
+    QFW_TRY(qfw_run_section(net, QFW_FORWARD, &io, rows));
+    if (net->header->loss == QFW_NO_TENSOR) {
+        return QFW_E_ORDER;
+    }
+    QFW_TRY(qfw_run_section(net, QFW_BACKWARD, &io, rows));
+    memcpy(loss, (const uint8_t *)net + net->tensors[net->header->loss].codes, sizeof *loss);
+    return qfw_run_section(net, QFW_UPDATE, &io, rows);
+}
+
+qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out)
+{
+    if (net == NULL || x == NULL || out == NULL) {
+        return QFW_E_NULL;
+    }
+    const qfw_plan_header *h = net->header;
+    qfw_operand in, to;
+    QFW_TRY(qfw_measure(&net->tensors[h->input], 1, &in));
+    QFW_TRY(qfw_measure(&net->tensors[h->output], 1, &to));
+    qfw_status status = QFW_OK;
+    for (uint32_t i = 0; i < rows && status == QFW_OK; i++) {
+        const qfw_io io = {(const float *)x + i * in.row, NULL, out + i * to.row};
+        uint32_t done = 0;
+        status = walk(net, &io, 1, h->first[QFW_INFER], h->count[QFW_INFER], &done);
+    }
+    net->next = NOWHERE; /* wires of a forward are gone */
+    return status;
+}

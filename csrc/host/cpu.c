@@ -6,7 +6,6 @@ static const qfw_kernels avx2 = {
     "avx2",
 #define QFW_KERNEL(kernel) qfw_##kernel##_avx2,
 #include "kernels/kernels.def"
-#undef QFW_KERNEL
 };
 
 static const qfw_kernels *avx2_if_supported(void)

@@ -264,7 +264,7 @@ typedef struct qfw_plan_header {
     uint32_t first[5], count[5]; /* of each section's operations */
     uint16_t input, labels, output, loss;
     float lr;
-    uint32_t reserved[7];
+    uint32_t reserved[9];
 } qfw_plan_header;
 
 typedef struct qfw_plan_tensor {

@@ -134,11 +134,9 @@ struct qfw_kernels {
     const char *name;
 #define QFW_KERNEL(kernel) qfw_##kernel##_fn *kernel;
 #include "kernels/kernels.def"
-#undef QFW_KERNEL
 };
 
 #define QFW_KERNEL(kernel) extern qfw_##kernel##_fn qfw_##kernel##_scalar, qfw_##kernel##_avx2;
 #include "kernels/kernels.def"
-#undef QFW_KERNEL
 
 #endif

@@ -4,7 +4,6 @@ static const qfw_kernels portable = {
     "portable",
 #define QFW_KERNEL(kernel) qfw_##kernel##_scalar,
 #include "kernels/kernels.def"
-#undef QFW_KERNEL
 };
 
 const qfw_kernels *qfw_kernels_portable(void)

@@ -1,0 +1,250 @@
+/* Trusts no byte of a plan: docs/format.md, "What is checked". */
+#include "engine/check.h"
+#include "base/crc.h"
+
+/* ---- the header ---- */
+
+static bool sections_fit(const qfw_plan_header *h)
+{
+    uint32_t at = 0;
+    for (int s = QFW_FORWARD; s <= QFW_UPDATE; s++) {
+        if (h->first[s] != at || h->count[s] > h->ops - at) {
+            return false;
+        }
+        at += h->count[s];
+    }
+    /* Inference is the forward with its output, or operations of its own after all others. */
+    const uint32_t shared = h->count[QFW_FORWARD] + h->count[QFW_OUTPUT];
+    if (h->first[QFW_INFER] == 0 && h->count[QFW_INFER] == shared) {
+        return at == h->ops;
+    }
+    return h->first[QFW_INFER] == at && h->count[QFW_INFER] == h->ops - at;
+}
+
+static qfw_status check_header(const qfw_plan_view *v, size_t bytes)
+{
+    const qfw_plan_header *h = v->header;
+    if (h->tensors > QFW_MAX_TENSORS || h->ops > QFW_MAX_OPS ||
+        h->plan_bytes !=
+            sizeof *h + (size_t)h->tensors * sizeof *v->tensors + (size_t)h->ops * sizeof *v->ops ||
+        h->plan_bytes != bytes) {
+        return qfw_refuse(v, -1, -1, "plan_bytes");
+    }
+    if (!sections_fit(h)) {
+        return qfw_refuse(v, -1, -1, "sections");
+    }
+    if (h->batch < 1 || h->batch > 1u << 24) {
+        return qfw_refuse(v, -1, -1, "batch");
+    }
+    const uint32_t lr = qfw_bits_f32(h->lr);
+    if (lr > QFW_F32_MAX || (lr != 0 && lr < QFW_F32_MIN_NORMAL)) {
+        return qfw_refuse(v, -1, -1, "lr");
+    }
+    const uint16_t ids[4] = {h->input, h->labels, h->output, h->loss};
+    for (int i = 0; i < 4; i++) {
+        if (ids[i] >= h->tensors && (ids[i] != QFW_NO_TENSOR || i == 0 || i == 2)) {
+            return qfw_refuse(v, -1, -1, "input, labels, output, loss");
+        }
+    }
+    for (int i = 0; i < 9; i++) {
+        if (h->reserved[i] != 0) {
+            return qfw_refuse(v, -1, -1, "reserved");
+        }
+    }
+    const bool aligned = h->arena_bytes % QFW_ALIGN == 0 && h->const_bytes % QFW_ALIGN == 0;
+    if (!aligned || h->arena_bytes < QFW_NET_BYTES || h->arena_bytes > INT32_MAX ||
+        h->const_bytes > INT32_MAX) {
+        return qfw_refuse(v, -1, -1, "arena_bytes, const_bytes");
+    }
+    return QFW_OK;
+}
+
+/* ---- operations ---- */
+
+static bool writes(uint16_t place)
+{
+    return (place & QFW_IS_WRITTEN) != 0;
+}
+
+/* Binds the operands of operation i by size, and checks each against its place. */
+static qfw_status check_places(const qfw_plan_view *v, uint32_t i, qfw_call *call,
+                               uint16_t places[QFW_OP_TENSORS])
+{
+    const qfw_plan_op *op = &v->ops[i];
+    memset(call, 0, sizeof *call);
+    call->op = op;
+    call->rows = call->batch = v->header->batch;
+    if (qfw_op_name(op->kernel, places) == NULL) {
+        return qfw_refuse(v, (int32_t)i, -1, "kernel");
+    }
+    for (int k = 0; k < QFW_OP_TENSORS; k++) {
+        const uint16_t id = op->tensor[k];
+        if (id == QFW_NO_TENSOR) {
+            if (places[k] != 0 && (places[k] & QFW_MAY_LACK) == 0) {
+                return qfw_refuse(v, (int32_t)i, -1, "an operand is missing");
+            }
+            continue;
+        }
+        if (places[k] == 0 || id >= v->header->tensors) {
+            return qfw_refuse(v, (int32_t)i, -1, "an operand too many");
+        }
+        const qfw_plan_tensor *p = &v->tensors[id];
+        if ((places[k] & qfw_class_of(p)) == 0) {
+            return qfw_refuse(v, (int32_t)i, id, "the operation does not take this format");
+        }
+        const bool input = p->space == QFW_CONST || (p->space == QFW_IO && p->codes != 2);
+        const bool output = p->space == QFW_IO && p->codes == 2;
+        if ((writes(places[k]) && input) || ((places[k] & QFW_IS_READ) != 0 && output)) {
+            return qfw_refuse(v, (int32_t)i, id, "space");
+        }
+        QFW_TRY(qfw_measure(p, call->rows, &call->at[k]));
+    }
+    return QFW_OK;
+}
+
+/* Operations whose result may be their source. */
+static bool in_place(uint32_t kernel)
+{
+    enum { RELU = 5 };
+    return kernel == RELU;
+}
+
+/* What an operation writes must not touch what else it uses. */
+static qfw_status check_apart(const qfw_plan_view *v, uint32_t i, const qfw_call *call,
+                              const uint16_t places[QFW_OP_TENSORS])
+{
+    for (int w = 0; w < QFW_OP_TENSORS; w++) {
+        for (int k = 0; k < QFW_OP_TENSORS; k++) {
+            if (w == k || !qfw_has(call, w) || !qfw_has(call, k) || !writes(places[w])) {
+                continue;
+            }
+            const bool same = call->op->tensor[w] == call->op->tensor[k];
+            if (same ? in_place(call->op->kernel) : !qfw_overlap(&call->at[w], &call->at[k])) {
+                continue;
+            }
+            return qfw_refuse(v, (int32_t)i, call->op->tensor[w], "overlaps another operand");
+        }
+    }
+    return QFW_OK;
+}
+
+/* Looks back from operation i for what last wrote tensor `id`: it must be that very tensor, and
+ * nothing that overlaps it may have come in between. */
+static bool is_fresh(const qfw_plan_view *v, uint32_t i, uint32_t begin, uint16_t id)
+{
+    const qfw_plan_tensor *p = &v->tensors[id];
+    qfw_operand x, y;
+    if (qfw_lasts(p) || p->space == QFW_IO) {
+        return true;
+    }
+    if (qfw_measure(p, v->header->batch, &x) != QFW_OK) {
+        return false;
+    }
+    while (i > begin) {
+        const qfw_plan_op *op = &v->ops[--i];
+        uint16_t places[QFW_OP_TENSORS];
+        (void)qfw_op_name(op->kernel, places);
+        for (int k = 0; k < QFW_OP_TENSORS; k++) {
+            if (op->tensor[k] == QFW_NO_TENSOR || !writes(places[k])) {
+                continue;
+            }
+            if (op->tensor[k] == id) {
+                return true;
+            }
+            if (qfw_measure(&v->tensors[op->tensor[k]], v->header->batch, &y) != QFW_OK ||
+                qfw_overlap(&x, &y)) {
+                return false;
+            }
+        }
+    }
+    return false;
+}
+
+/* Where the chain of operations that `i` can rely on begins. */
+static uint32_t chain_begin(const qfw_plan_header *h, uint32_t i)
+{
+    if (i >= h->first[QFW_UPDATE]) {
+        const bool update = i < h->first[QFW_UPDATE] + h->count[QFW_UPDATE];
+        return update ? h->first[QFW_UPDATE] : h->first[QFW_INFER];
+    }
+    return 0;
+}
+
+static qfw_status check_op(const qfw_plan_view *v, uint32_t i)
+{
+    qfw_call call;
+    uint16_t places[QFW_OP_TENSORS];
+    QFW_TRY(check_places(v, i, &call, places));
+    QFW_TRY(check_apart(v, i, &call, places));
+    const char *broken = qfw_rule_of(call.op->kernel)(&call);
+    if (broken != NULL) {
+        return qfw_refuse(v, (int32_t)i, call.op->tensor[0], broken);
+    }
+    for (int k = 0; k < QFW_OP_TENSORS; k++) {
+        const bool reads = qfw_has(&call, k) && (places[k] & QFW_IS_READ) != 0;
+        if (reads && !is_fresh(v, i, chain_begin(v->header, i), call.op->tensor[k])) {
+            return qfw_refuse(v, (int32_t)i, call.op->tensor[k], "is read before it is written");
+        }
+    }
+    return QFW_OK;
+}
+
+/* ---- the whole ---- */
+
+/* The input and output are the caller's buffers 0 and 2; labels buffer 1; the loss one float. */
+static qfw_status check_ends(const qfw_plan_view *v)
+{
+    const qfw_plan_header *h = v->header;
+    const uint16_t ids[3] = {h->input, h->labels, h->output};
+    const uint8_t kinds[3] = {QFW_FLOAT32, QFW_INDEX, QFW_FLOAT32};
+    for (uint32_t i = 0; i < 3; i++) {
+        const qfw_plan_tensor *p = ids[i] == QFW_NO_TENSOR ? NULL : &v->tensors[ids[i]];
+        if (p != NULL && (p->space != QFW_IO || p->codes != i || p->kind != kinds[i])) {
+            return qfw_refuse(v, -1, ids[i], "input, labels, output");
+        }
+    }
+    for (uint32_t i = 0; i < h->tensors; i++) { /* no other tensor has a say on these buffers */
+        const qfw_plan_tensor *p = &v->tensors[i];
+        if (p->space == QFW_IO && ids[p->codes] != i) {
+            return qfw_refuse(v, -1, (int32_t)i, "io");
+        }
+    }
+    if (h->loss != QFW_NO_TENSOR) {
+        const qfw_plan_tensor *p = &v->tensors[h->loss];
+        qfw_operand x;
+        if (p->space != QFW_ARENA || p->kind != QFW_FLOAT32 ||
+            qfw_measure(p, h->batch, &x) != QFW_OK || x.n != 1) {
+            return qfw_refuse(v, -1, h->loss, "loss");
+        }
+    }
+    return QFW_OK;
+}
+
+qfw_status qfw_check(const void *plan, size_t bytes, qfw_fault *fault)
+{
+    if (plan == NULL || fault == NULL || (uintptr_t)plan % QFW_ALIGN != 0) {
+        return QFW_E_NULL;
+    }
+    fault->op = fault->tensor = -1;
+    fault->field = "";
+    if (bytes < sizeof(qfw_plan_header)) {
+        return QFW_E_SIZE;
+    }
+    qfw_plan_view v = {plan, NULL, NULL, fault};
+    if (v.header->magic != QFW_PLAN_MAGIC) {
+        return QFW_E_MAGIC;
+    }
+    if (v.header->version != QFW_PLAN_VERSION || v.header->header_bytes != sizeof *v.header) {
+        return QFW_E_VERSION;
+    }
+    QFW_TRY(check_header(&v, bytes));
+    v.tensors = (const void *)(v.header + 1);
+    v.ops = (const void *)(v.tensors + v.header->tensors);
+    QFW_TRY(qfw_check_tensors(&v));
+    QFW_TRY(check_ends(&v));
+    for (uint32_t i = 0; i < v.header->ops; i++) {
+        QFW_TRY(check_op(&v, i));
+    }
+    return qfw_crc32(0, (const uint8_t *)plan + 16, bytes - 16) == v.header->crc ? QFW_OK
+                                                                                 : QFW_E_CRC;
+}

@@ -1,0 +1,158 @@
+/* How the scale of a parameter or a state changes: docs/numerics.md section 17. */
+#include "engine/rescale.h"
+#include "base/layout.h"
+#include "base/random.h"
+#include "base/scale.h"
+#include "kernels/codes.h"
+
+typedef struct {
+    int32_t least, most;
+} span;
+
+/* The smallest and largest code (Asym: minus the zero point) of a scale, 0 included. */
+static span span_of(const qfw_operand *x, int64_t scale)
+{
+    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
+    span s = {0, 0};
+    int32_t m[QFW_TILE];
+    for (int64_t r = 0; r < runs; r++) {
+        const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
+        for (int64_t i = 0; i < run.n; i += QFW_TILE) {
+            const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
+            qfw_load_codes(&x->t, run.first + i, n, scale, m);
+            for (size_t k = 0; k < n; k++) {
+                s.least = m[k] < s.least ? m[k] : s.least;
+                s.most = m[k] > s.most ? m[k] : s.most;
+            }
+        }
+    }
+    return s;
+}
+
+bool qfw_has_no_range(const qfw_operand *x, int64_t scale)
+{
+    if (x->t.scale[scale] != 1.0f) {
+        return false;
+    }
+    const span s = span_of(x, scale);
+    return s.least == 0 && s.most == 0;
+}
+
+void qfw_codes_at(const qfw_operand *x, int64_t scale, int32_t *lo, int32_t *hi)
+{
+    qfw_code_range(&x->t.format, lo, hi);
+    if (x->plan->kind == QFW_ASYM) {
+        const int32_t zp = x->t.zero_point[scale];
+        *lo -= zp;
+        *hi -= zp;
+    }
+}
+
+/* ---- a first range ---- */
+
+/* The largest |g| over a run of the parameter, g's element 0 being number `first`. */
+static qfw_num largest(const qfw_tensor *g, qfw_run run, int64_t first)
+{
+    qfw_num most = {0, 0};
+    int32_t m[QFW_TILE];
+    for (int64_t i = run.first - first, end = i + run.n; i < end;) {
+        if (g->format.kind == QFW_FLOAT32) {
+            most = qfw_num_max(most, qfw_num_f32(((const float *)g->codes)[i++]));
+            continue;
+        }
+        const qfw_run part = qfw_run_at(&g->layout, i);
+        int64_t n = part.n < end - i ? part.n : end - i;
+        n = n < QFW_TILE ? n : QFW_TILE;
+        uint32_t size = 0;
+        qfw_load_codes(g, i, (size_t)n, part.scale, m);
+        for (int64_t k = 0; k < n; k++) {
+            size = qfw_abs32(m[k]) > size ? qfw_abs32(m[k]) : size;
+        }
+        most = qfw_num_max(most, qfw_scale_for(g->scale[part.scale], size, 1));
+        i += n;
+    }
+    return most;
+}
+
+static void start_scale(const qfw_operand *x, int64_t scale, const qfw_tensor *g, int64_t first,
+                        float c)
+{
+    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
+    qfw_num most = {0, 0};
+    for (int64_t r = 0; r < runs; r++) {
+        most = qfw_num_max(most, largest(g, qfw_run_of(&x->t.layout, scale, r), first));
+    }
+    if (most.mant == 0 || !(c > 0.0f)) {
+        return;
+    }
+    int32_t lo, hi;
+    qfw_codes_at(x, scale, &lo, &hi);
+    const float reach = qfw_scale_mul(qfw_scale_mul(4.0f, c), qfw_num_scale_f32(most, false));
+    const qfw_num s = qfw_num_ratio_up(qfw_num_f32(reach), 1, (uint32_t)(hi > 0 ? hi : 1), 24);
+    x->t.scale[scale] = qfw_num_scale_f32(s, x->t.format.pow2 != 0);
+}
+
+void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, int64_t n, float c)
+{
+    if (x->plan->kind == QFW_FLOAT32) {
+        return;
+    }
+    for (int64_t i = first; i < first + n;) {
+        const qfw_run run = qfw_run_at(&x->t.layout, i);
+        if (qfw_has_no_range(x, run.scale)) {
+            start_scale(x, run.scale, g, first, c);
+        }
+        i += run.n;
+    }
+}
+
+/* ---- after a step ---- */
+
+enum { OWN_KEY = 0x57334833 };
+
+/* Codes of a scale halved, b a random bit an element, or doubled. */
+static void shift_codes(const qfw_operand *x, int64_t scale, const qfw_key *key)
+{
+    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
+    const int32_t zp = x->plan->kind == QFW_ASYM ? x->t.zero_point[scale] : 0;
+    int32_t m[QFW_TILE];
+    uint32_t u[QFW_TILE];
+    for (int64_t r = 0; r < runs; r++) {
+        const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
+        for (int64_t i = 0; i < run.n; i += QFW_TILE) {
+            const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
+            qfw_load_codes(&x->t, run.first + i, n, scale, m);
+            if (key != NULL) {
+                qfw_uniforms(key, (uint64_t)(run.first + i), n, u);
+            }
+            for (size_t k = 0; k < n; k++) {
+                m[k] = (key != NULL ? (m[k] + (int32_t)(u[k] >> 31)) >> 1 : 2 * m[k]) + zp;
+            }
+            qfw_store_codes(&x->t, run.first + i, n, m);
+        }
+    }
+}
+
+void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t *flags)
+{
+    const uint32_t step = call->progress.step;
+    const bool look = step != 0 && step % 256 == 0;
+    qfw_key key;
+    qfw_make_key(call->seed, step, x->plan->stream ^ OWN_KEY, &key);
+    for (int64_t i = 0; i < x->scales; i++) {
+        const float s = x->t.scale[i];
+        if (flags[i] != 0) {
+            shift_codes(x, i, &key);
+            x->t.scale[i] = qfw_scale_lift(s, 1);
+        } else if (look && s >= 2.0f * FLT_MIN) {
+            int32_t lo, hi;
+            const span found = span_of(x, i);
+            qfw_codes_at(x, i, &lo, &hi);
+            const bool some = found.least != 0 || found.most != 0;
+            if (some && found.most <= 3 * hi / 8 && -found.least <= 3 * -lo / 8) {
+                shift_codes(x, i, NULL);
+                x->t.scale[i] = qfw_scale_lift(s, -1);
+            }
+        }
+    }
+}

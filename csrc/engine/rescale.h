@@ -1,0 +1,20 @@
+/* How the scale of a parameter or a state changes. */
+#ifndef QFW_ENGINE_RESCALE_H
+#define QFW_ENGINE_RESCALE_H
+
+#include "engine/engine.h"
+
+/* Whether scale number `scale` is 1 because all its codes are 0. */
+bool qfw_has_no_range(const qfw_operand *x, int64_t scale);
+
+/* The codes a scale can have: lo .. hi, Asym minus the zero point. */
+void qfw_codes_at(const qfw_operand *x, int64_t scale, int32_t *lo, int32_t *hi);
+
+/* Gives the scales of elements first .. first + n - 1 that have no range yet one that holds four
+ * steps of c * |g|; g's element 0 is number `first`. */
+void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, int64_t n, float c);
+
+/* After a step: halves the codes of scales whose flag is set, doubles those that need little. */
+void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t *flags);
+
+#endif

@@ -1,0 +1,342 @@
+/* The optimizer's step: docs/numerics.md section 17.
+ *
+ * update: parameter, gradient, state, flags (a byte for each scale of the parameter and the state)
+ * param[0..8], float32: momentum, kappa, weight decay, and the factors of the integer step: v, g, w
+ * of the parameter; w of the state; g, w of the parameter in the first update.
+ * flags: 1 nesterov; 8 * the parameter's rounding. */
+#include "base/layout.h"
+#include "base/round.h"
+#include "engine/rescale.h"
+#include "kernels/codes.h"
+
+enum { NESTEROV = 1, ROUNDING_AT = 3 };
+enum { MOMENTUM = 0, KAPPA, DECAY, STEP_V, STEP_G, STEP_W, STATE_W, STEP_G1, STEP_W1, FACTORS };
+
+const char *qfw_update_fault(const qfw_call *call, const qfw_operand *param,
+                             const qfw_operand *state, const qfw_operand *flags)
+{
+    for (int i = 0; i < FACTORS; i++) {
+        const uint32_t bits = call->op->param[i];
+        if (bits > QFW_F32_MAX || (bits != 0 && bits < QFW_F32_MIN_NORMAL)) {
+            return "coefficients";
+        }
+    }
+    if (call->op->flags >> ROUNDING_AT > QFW_STOCHASTIC) {
+        return "rounding";
+    }
+    const int64_t scales = param->scales + (state->plan != NULL ? state->scales : 0);
+    if (param->plan->role != QFW_PARAMETER ||
+        (state->plan != NULL && (state->n != param->n || state->plan->role != QFW_STATE))) {
+        return "the state does not fit the parameter";
+    }
+    return scales > 0 && (flags->plan == NULL || flags->n < scales) ? "scratch" : NULL;
+}
+
+const char *qfw_rule_update(const qfw_call *call)
+{
+    if (call->at[0].n != call->at[1].n || call->at[1].plan->rows != QFW_NO_ROWS) {
+        return "the sizes differ";
+    }
+    return qfw_update_fault(call, &call->at[0], &call->at[2], &call->at[3]);
+}
+
+/* ---- coefficients ---- */
+
+/* One float operation of a coefficient: 0 below the normal numbers, the largest above them. */
+static float normal(float v)
+{
+    return v < FLT_MIN ? 0.0f : v > FLT_MAX ? FLT_MAX : v;
+}
+
+static qfw_coef coef(float c, float s_from, float s_to, int32_t frac, bool wide)
+{
+    const float v = normal(qfw_div_f32(normal(c * s_from), s_to));
+    qfw_coef k = {0, 1 << 28, 0, 0};
+    if (v == 0.0f) {
+        return k;
+    }
+    const qfw_num n = qfw_num_f32(v);
+    const int32_t shift = n.exp + 8 + frac, last = wide ? 63 : 31;
+    k.mu = (int32_t)(n.mant >> 8);
+    if (shift >= 0) {
+        k.left = (uint8_t)(shift < 28 ? shift : 28);
+        k.limit = (1 << 28) >> k.left;
+    } else {
+        k.right = (uint8_t)(-shift < last ? -shift : last);
+    }
+    return k;
+}
+
+/* The factors of this update, lr in those of the parameter. */
+typedef struct {
+    float step_v, step_g, step_w, state_v, state_g, state_w;
+} factors;
+
+static factors factors_of(const qfw_call *call)
+{
+    const bool first = call->progress.updates == 0;
+    const float lr = call->progress.lr;
+    const factors f = {
+        normal(lr * qfw_param_f32(call->op, STEP_V)),
+        normal(lr * qfw_param_f32(call->op, first ? STEP_G1 : STEP_G)),
+        normal(lr * qfw_param_f32(call->op, first ? STEP_W1 : STEP_W)),
+        qfw_param_f32(call->op, MOMENTUM),
+        first ? 1.0f : qfw_param_f32(call->op, KAPPA),
+        qfw_param_f32(call->op, first ? DECAY : STATE_W),
+    };
+    return f;
+}
+
+/* ---- a stretch of elements with one scale each ---- */
+
+typedef struct {
+    const qfw_call *call;
+    const qfw_operand *param, *state; /* state NULL: none */
+    const qfw_tensor *g;
+    int64_t first; /* the element that g begins with */
+    bool wide;
+    factors f;
+    qfw_rounding rounding;
+    qfw_key key, state_key;
+    uint8_t *flags;
+} job;
+
+typedef struct {
+    int64_t at, n, param, g, state; /* elements and the scales' numbers */
+} stretch;
+
+static int64_t shorter(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static stretch stretch_at(const job *j, int64_t i, int64_t end)
+{
+    stretch s = {i, end - i, 0, 0, 0};
+    if (j->param->plan->kind != QFW_FLOAT32) {
+        const qfw_run run = qfw_run_at(&j->param->t.layout, i);
+        s.n = shorter(s.n, run.n);
+        s.param = run.scale;
+    }
+    if (j->g->format.kind != QFW_FLOAT32) {
+        const qfw_run run = qfw_run_at(&j->g->layout, i - j->first);
+        s.n = shorter(s.n, run.n);
+        s.g = run.scale;
+    }
+    if (j->state != NULL && j->state->plan->kind != QFW_FLOAT32) {
+        const qfw_run run = qfw_run_at(&j->state->t.layout, i);
+        s.n = shorter(s.n, run.n);
+        s.state = run.scale;
+    }
+    return s;
+}
+
+static void draw(const job *j, const qfw_key *key, qfw_rounding mode, int64_t first, size_t n,
+                 uint32_t *u)
+{
+    if (mode == QFW_STOCHASTIC) {
+        qfw_uniforms(key, (uint64_t)first, n, u);
+    }
+    (void)j;
+}
+
+static void put(const qfw_operand *x, int64_t first, size_t n, int64_t scale, int32_t *m)
+{
+    if (x->plan->kind == QFW_ASYM) {
+        for (size_t i = 0; i < n; i++) {
+            m[i] += x->t.zero_point[scale];
+        }
+    }
+    qfw_store_codes(&x->t, first, n, m);
+}
+
+static void flag(const job *j, const stretch *s, uint32_t events)
+{
+    if ((events & 1u) != 0) {
+        j->flags[s->param] = 1;
+    }
+    if ((events & 2u) != 0) {
+        j->flags[j->param->scales + s->state] = 1;
+    }
+}
+
+/* ---- integers ---- */
+
+static qfw_move move_of(const job *j, const stretch *s, const qfw_operand *x, int64_t scale,
+                        qfw_rounding rounding)
+{
+    const bool is_param = x == j->param;
+    const int32_t frac = 28 - qfw_signed_bits(&x->t.format);
+    const float to = x->t.scale[scale], s_w = j->param->t.scale[s->param];
+    const float s_v = j->state != NULL ? j->state->t.scale[s->state] : 1.0f;
+    const float c_v = is_param ? j->f.step_v : j->f.state_v;
+    const float c_g = is_param ? j->f.step_g : j->f.state_g;
+    const float c_w = is_param ? j->f.step_w : j->f.state_w;
+    qfw_move m = {coef(c_g, j->g->scale[s->g], to, frac, j->wide),
+                  coef(c_v, is_param ? s_v : 1.0f, is_param ? to : 1.0f, frac, j->wide),
+                  coef(c_w, is_param ? 1.0f : s_w, is_param ? 1.0f : to, frac, j->wide),
+                  frac,
+                  0,
+                  0,
+                  rounding};
+    qfw_codes_at(x, scale, &m.lo, &m.hi);
+    return m;
+}
+
+static void move_codes(const job *j, const stretch *s)
+{
+    const qfw_rounding state_rounding =
+        j->state != NULL ? (qfw_rounding)j->state->plan->rounding : QFW_HALF_AWAY;
+    const qfw_move move = move_of(j, s, j->param, s->param, j->rounding);
+    const qfw_move state_move =
+        j->state != NULL ? move_of(j, s, j->state, s->state, state_rounding) : move;
+    int32_t m[QFW_TILE], v[QFW_TILE], g[QFW_TILE];
+    uint32_t u[QFW_TILE], u_v[QFW_TILE], events = 0;
+    for (int64_t i = s->at; i < s->at + s->n; i += QFW_TILE) {
+        const size_t n = (size_t)shorter(s->at + s->n - i, QFW_TILE);
+        qfw_load_codes(&j->param->t, i, n, s->param, m);
+        qfw_load_codes(j->g, i - j->first, n, s->g, g);
+        draw(j, &j->key, j->rounding, i, n, u);
+        if (j->state != NULL) {
+            qfw_load_codes(&j->state->t, i, n, s->state, v);
+            draw(j, &j->state_key, state_rounding, i, n, u_v);
+        }
+        events |= j->call->kernels->update_s32(m, j->state != NULL ? v : NULL, g, n, j->wide, &move,
+                                               &state_move, u, u_v);
+        put(j->param, i, n, s->param, m);
+        if (j->state != NULL) {
+            put(j->state, i, n, s->state, v);
+        }
+    }
+    flag(j, s, events);
+}
+
+/* ---- floats ---- */
+
+static void load_floats(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m,
+                        float *x)
+{
+    if (t->format.kind == QFW_FLOAT32) {
+        memcpy(x, (const float *)t->codes + first, n * sizeof *x);
+        return;
+    }
+    qfw_load_codes(t, first, n, scale, m);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = qfw_product_f32(m[i], t->scale[scale]);
+    }
+}
+
+/* m[i] = m[i] * keep + sign * round(x[i] / s), held to the codes; whether one left them. */
+static bool round_into(const job *j, const qfw_operand *x, int64_t scale, int64_t first,
+                       const float *value, size_t n, bool subtract, qfw_rounding mode, int32_t *m)
+{
+    const qfw_code_rule rule = {mode, 0, -QFW_QUOTIENT_MAX, QFW_QUOTIENT_MAX};
+    int32_t steps[QFW_TILE], lo, hi;
+    uint32_t u[QFW_TILE];
+    bool left = false;
+    qfw_codes_at(x, scale, &lo, &hi);
+    draw(j, x == j->param ? &j->key : &j->state_key, mode, first, n, u);
+    (void)j->call->kernels->quotient_f32(value, u, n, x->t.scale[scale], &rule, steps);
+    for (size_t i = 0; i < n; i++) {
+        const int32_t to = subtract ? m[i] - steps[i] : steps[i];
+        left |= to < lo - 1 || to > hi;
+        m[i] = to > hi ? hi : to < lo ? lo : to;
+    }
+    return left;
+}
+
+static void move_floats(const job *j, const stretch *s)
+{
+    const qfw_float_step step = {j->call->progress.lr, qfw_param_f32(j->call->op, MOMENTUM),
+                                 j->f.state_g, qfw_param_f32(j->call->op, DECAY),
+                                 (j->call->op->flags & NESTEROV) != 0};
+    const bool has_state = j->state != NULL;
+    int32_t m[QFW_TILE], m_v[QFW_TILE];
+    float w[QFW_TILE], g[QFW_TILE], v[QFW_TILE], d[QFW_TILE];
+    uint32_t events = 0;
+    for (int64_t i = s->at; i < s->at + s->n; i += QFW_TILE) {
+        const size_t n = (size_t)shorter(s->at + s->n - i, QFW_TILE);
+        load_floats(j->g, i - j->first, n, s->g, m, g);
+        load_floats(&j->param->t, i, n, s->param, m, w);
+        if (has_state) {
+            load_floats(&j->state->t, i, n, s->state, m_v, v);
+        }
+        j->call->kernels->update_f32(w, g, has_state ? v : NULL, n, &step, d);
+        if (has_state && j->state->plan->kind == QFW_FLOAT32) {
+            memcpy((float *)j->state->t.codes + i, v, n * sizeof *v);
+        } else if (has_state) {
+            const bool left = round_into(j, j->state, s->state, i, v, n, false,
+                                         (qfw_rounding)j->state->plan->rounding, m_v);
+            events |= left ? 2u : 0u;
+            put(j->state, i, n, s->state, m_v);
+        }
+        if (j->param->plan->kind == QFW_FLOAT32) {
+            for (size_t k = 0; k < n; k++) {
+                ((float *)j->param->t.codes)[i + (int64_t)k] = w[k] - d[k];
+            }
+        } else {
+            events |= round_into(j, j->param, s->param, i, d, n, true, j->rounding, m) ? 1u : 0u;
+            put(j->param, i, n, s->param, m);
+        }
+    }
+    flag(j, s, events);
+}
+
+/* ---- a range of a tensor ---- */
+
+static bool is_wide(const qfw_format *f)
+{
+    return f->bits == 32 || (f->kind == QFW_ASYM && f->bits == 16);
+}
+
+qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const qfw_operand *state,
+                          const qfw_tensor *g, int64_t first, int64_t n, uint8_t *flags, bool last)
+{
+    const bool has_state = state->plan != NULL;
+    job j = {call,
+             param,
+             has_state ? state : NULL,
+             g,
+             first,
+             false,
+             factors_of(call),
+             (qfw_rounding)(call->op->flags >> ROUNDING_AT),
+             qfw_key_of(call, param),
+             {0, 0},
+             flags};
+    const int64_t scales = param->scales + (has_state ? state->scales : 0);
+    if (first == 0 && scales > 0) {
+        memset(flags, 0, (size_t)scales);
+    }
+    qfw_start_scales(param, g, first, n, j.f.step_g);
+    bool integers = param->plan->kind != QFW_FLOAT32 && g->format.kind != QFW_FLOAT32;
+    j.wide = is_wide(&param->t.format) || is_wide(&g->format);
+    if (has_state) {
+        j.state_key = qfw_key_of(call, state);
+        qfw_start_scales(state, g, first, n, j.f.state_g);
+        integers = integers && state->plan->kind != QFW_FLOAT32;
+        j.wide = j.wide || is_wide(&state->t.format);
+    }
+    for (int64_t i = first; i < first + n;) {
+        const stretch s = stretch_at(&j, i, first + n);
+        if (integers) {
+            move_codes(&j, &s);
+        } else {
+            move_floats(&j, &s);
+        }
+        i += s.n;
+    }
+    if (last && param->scales > 0) {
+        qfw_settle_scales(call, param, flags);
+    }
+    if (last && has_state && state->scales > 0) {
+        qfw_settle_scales(call, state, flags + param->scales);
+    }
+    return QFW_OK;
+}
+
+qfw_status qfw_op_update(const qfw_call *call)
+{
+    return qfw_move_range(call, &call->at[0], &call->at[2], &call->at[1].t, 0, call->at[0].n,
+                          call->at[3].t.codes, true);
+}

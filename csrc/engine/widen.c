@@ -1,0 +1,157 @@
+/* widen: scales that lie inside a reduction, folded into codes (docs/numerics.md section 14).
+ * Places: codes out, codes in, the operand whose scales are folded in as well, 16 bytes a column.
+ * param[0]: 0 none; 1 that operand has a scale a column; 2 a scale a row. */
+#include "base/layout.h"
+#include "base/round.h"
+#include "engine/rescale.h"
+#include "kernels/codes.h"
+
+enum { BY_NONE = 0, BY_COLUMN, BY_ROW };
+
+const char *qfw_rule_widen(const qfw_call *call)
+{
+    const qfw_operand *dst = &call->at[0], *src = &call->at[1], *by = &call->at[2];
+    const uint32_t mode = call->op->param[0];
+    if (dst->n != src->n || (dst->plan->rows == QFW_NO_ROWS) != (src->plan->rows == QFW_NO_ROWS)) {
+        return "the sizes differ";
+    }
+    if (dst->plan->bits > 16 || (mode != BY_NONE) != qfw_has(call, 2) || mode > BY_ROW) {
+        return "mode";
+    }
+    if (mode == BY_COLUMN && by->scales != 1 && by->scales != src->row) {
+        return "a scale a column";
+    }
+    if (mode == BY_ROW && (by->plan->rows == QFW_NO_ROWS || !qfw_one_scale_a_row(by))) {
+        return "a scale a row";
+    }
+    return qfw_has(call, 3) && call->at[3].n < 16 * src->row ? "scratch" : NULL;
+}
+
+/* The scales of element i: its own, and the one folded in (-1: none). */
+typedef struct {
+    int64_t own, folded;
+} pair;
+
+static pair scales_at(const qfw_call *call, int64_t i)
+{
+    const qfw_operand *src = &call->at[1], *by = &call->at[2];
+    const int64_t at = call->op->param[0] == BY_COLUMN ? i % src->row : i / src->row;
+    const pair p = {qfw_run_at(&src->t.layout, i).scale, call->op->param[0] == BY_NONE ? -1
+                                                         : by->scales == 1             ? 0
+                                                                                       : at};
+    return p;
+}
+
+static float sigma_of(const qfw_call *call, pair p)
+{
+    const float own = call->at[1].t.scale[p.own];
+    return p.folded < 0 ? own : qfw_scale_mul(own, call->at[2].t.scale[p.folded]);
+}
+
+/* Elements from i on, up to the end of the row, that have the scales of i. */
+static int64_t alike(const qfw_call *call, int64_t i)
+{
+    const qfw_operand *src = &call->at[1];
+    if (call->op->param[0] == BY_COLUMN && call->at[2].scales != 1) {
+        return 1;
+    }
+    const int64_t left = src->row - i % src->row, run = qfw_run_at(&src->t.layout, i).n;
+    return left < run ? left : run;
+}
+
+/* The scale of dst number `to`: the largest sigma of its elements. */
+static void find_scale(const qfw_call *call, int64_t to)
+{
+    const qfw_operand *dst = &call->at[0];
+    const int32_t extra = dst->plan->bits - qfw_signed_bits(&call->at[1].t.format);
+    const int64_t runs = qfw_runs_per_scale(&dst->t.layout);
+    float most = 0.0f;
+    for (int64_t r = 0; r < runs; r++) {
+        const qfw_run run = qfw_run_of(&dst->t.layout, to, r);
+        for (int64_t i = run.first; i < run.first + run.n; i += alike(call, i)) {
+            const pair p = scales_at(call, i);
+            const float sigma = sigma_of(call, p);
+            const bool counts = sigma > most && !qfw_has_no_range(&call->at[1], p.own) &&
+                                (p.folded < 0 || !qfw_has_no_range(&call->at[2], p.folded));
+            most = counts ? sigma : most;
+        }
+    }
+    dst->t.scale[to] = most > 0.0f ? qfw_scale_lift(most, -extra) : 1.0f;
+}
+
+/* Any sharing of scales, a stretch at a time. */
+static void widen_stretches(const qfw_call *call, const qfw_code_rule *rule)
+{
+    const qfw_operand *dst = &call->at[0], *src = &call->at[1];
+    float s_in = 0.0f, s_out = 0.0f;
+    qfw_ratio ratio = {0, 0, 0, 0};
+    int32_t m[QFW_TILE];
+    for (int64_t to = 0; to < dst->scales; to++) {
+        find_scale(call, to);
+    }
+    for (int64_t i = 0, n; i < src->n; i += n) {
+        const qfw_run to = qfw_run_at(&dst->t.layout, i);
+        const pair p = scales_at(call, i);
+        const float sigma = sigma_of(call, p);
+        if (sigma != s_in || dst->t.scale[to.scale] != s_out) {
+            s_in = sigma;
+            s_out = dst->t.scale[to.scale];
+            ratio = qfw_ratio_of(s_in, s_out, dst->plan->bits);
+        }
+        n = alike(call, i);
+        n = n < to.n ? n : to.n;
+        n = n < QFW_TILE ? n : QFW_TILE;
+        qfw_load_codes(&src->t, i, (size_t)n, p.own, m);
+        (void)call->kernels->rescale_s32(m, NULL, (size_t)n, &ratio, rule, m);
+        qfw_store_codes(&dst->t, i, (size_t)n, m);
+    }
+}
+
+/* One scale in, one out, and one folded in a column: a ratio a column serves all rows. */
+static void widen_columns(const qfw_call *call, const qfw_code_rule *rule, uint32_t *ratios)
+{
+    const qfw_operand *dst = &call->at[0], *src = &call->at[1];
+    const int64_t columns = src->row;
+    const bool none = qfw_has_no_range(src, 0);
+    float most = 0.0f;
+    for (int64_t c = 0; c < columns; c++) {
+        const pair p = {0, c};
+        const float sigma = sigma_of(call, p);
+        most = sigma > most && !none && !qfw_has_no_range(&call->at[2], c) ? sigma : most;
+    }
+    const int32_t extra = dst->plan->bits - qfw_signed_bits(&src->t.format);
+    dst->t.scale[0] = most > 0.0f ? qfw_scale_lift(most, -extra) : 1.0f;
+    uint32_t *mult = ratios, *limit = mult + columns, *up = limit + columns, *down = up + columns;
+    for (int64_t c = 0; c < columns; c++) {
+        const pair p = {0, c};
+        const qfw_ratio r = qfw_ratio_of(sigma_of(call, p), dst->t.scale[0], dst->plan->bits);
+        mult[c] = r.mult;
+        limit[c] = r.limit;
+        up[c] = r.up;
+        down[c] = r.down;
+    }
+    int32_t m[QFW_TILE];
+    for (int64_t i = 0; i < src->n; i += columns) {
+        for (int64_t c = 0; c < columns; c += QFW_TILE) {
+            const size_t n = columns - c < QFW_TILE ? (size_t)(columns - c) : QFW_TILE;
+            const qfw_ratios here = {mult + c, limit + c, up + c, down + c};
+            qfw_load_codes(&src->t, i + c, n, 0, m);
+            (void)call->kernels->rescale_columns(m, NULL, n, &here, rule, m);
+            qfw_store_codes(&dst->t, i + c, n, m);
+        }
+    }
+}
+
+qfw_status qfw_op_widen(const qfw_call *call)
+{
+    const qfw_operand *dst = &call->at[0], *src = &call->at[1];
+    const int32_t q = (1 << (dst->plan->bits - 1)) - 1;
+    const qfw_code_rule rule = {QFW_HALF_AWAY, 0, -q, q};
+    const bool columns = call->op->param[0] == BY_COLUMN && call->at[2].scales == src->row;
+    if (columns && qfw_has(call, 3) && src->scales == 1 && dst->scales == 1) {
+        widen_columns(call, &rule, call->at[3].t.codes);
+    } else {
+        widen_stretches(call, &rule);
+    }
+    return QFW_OK;
+}

@@ -1,0 +1,266 @@
+"""The second opinion on a training step of a chain: docs/numerics.md sections 13 to 18.
+
+A `Net` keeps everything a step made: wires, errors, gradients, parameters, state and the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any, TypeAlias
+
+import numpy as np
+import oracle as o
+import oracle_softmax as softmax
+from oracle_product import (
+    bias_gradient,
+    float_product,
+    forward,
+    propagated,
+    quot,
+    weight_gradient,
+)
+from oracle_tensor import Acc, Array, Format, Source, Tensor, draws, encode, is_float, stream
+from oracle_update import Streams, updated
+
+Policy: TypeAlias = Any
+Layer: TypeAlias = tuple[Any, ...]
+"""("linear", path, inputs, outputs, bias), ("quant", path, fmt), ("relu", path), ("flatten", path)
+"""
+
+
+def initial(key: o.Key, shape: Sequence[int], inputs: int) -> Array:
+    """U(-b, b) with b = 1 / sqrt(inputs)."""
+    n = int(np.prod(shape))
+    i = np.arange(n)
+    unit = (2.0 * draws(key, i).astype(np.float64) + 1.0) / 2.0**32 - 1.0
+    return (unit * (1.0 / sqrt(inputs))).astype(np.float32).reshape(shape)
+
+
+class Sym16:
+    """The logits' format: Sym(16)."""
+
+    bits, asymmetric, axis, group = 16, False, None, None
+    scale, pow2, range, rounding, container = "float", False, "dynamic", "half_away", "packed"
+
+
+@dataclass
+class Pass:
+    """What a forward pass leaves: each layer's output as it is kept, the operands, the result."""
+
+    wires: dict[str, Source] = field(default_factory=dict)
+    operands: dict[str, Tensor] = field(default_factory=dict)
+    output: Source = field(default_factory=lambda: Acc(np.zeros(0, np.float32)))
+
+
+class Net:
+    """A chain of layers under a policy for each (or one for all), trained with SGD."""
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        policies: Policy | Mapping[str, Policy],
+        sgd: Any,
+        *,
+        seed: int = 0,
+        batch: int = 1,
+    ) -> None:
+        self.layers = list(layers)
+        self.policies = policies
+        self.sgd = sgd
+        self.lr = float(sgd.lr)
+        self.seed, self.batch, self.steps = seed % o.WORD, batch, 0
+        self.params: dict[str, Tensor] = {}
+        self.state: dict[str, Tensor] = {}
+        self.errors: dict[str, Tensor] = {}
+        self.raw_errors: dict[str, Acc] = {}
+        self.grads: dict[str, Source] = {}
+        self.loss = np.float32(0)
+        self.last = Pass()
+        self.load({name: self._initial(name, *sizes) for name, sizes in self._sizes().items()})
+
+    # ---- parameters ------------------------------------------------------------------------------
+
+    def policy(self, path: str) -> Policy:
+        """The policy of a layer: its own, or that of ""."""
+        if not isinstance(self.policies, Mapping):
+            return self.policies
+        return self.policies[path if path in self.policies else ""]
+
+    def _sizes(self) -> dict[str, tuple[tuple[int, ...], int]]:
+        """The shape and the number of inputs of each parameter."""
+        sizes: dict[str, tuple[tuple[int, ...], int]] = {}
+        for kind, path, *rest in self.layers:
+            if kind == "linear":
+                inputs, outputs, bias = rest
+                sizes[f"{path}.weight"] = (outputs, inputs), inputs
+                if bias:
+                    sizes[f"{path}.bias"] = (outputs,), inputs
+        return sizes
+
+    def _initial(self, name: str, shape: tuple[int, ...], inputs: int) -> Array:
+        return initial(o.key(self.seed, 0, stream(name, "init")), shape, inputs)
+
+    def load(self, values: Mapping[str, Array]) -> None:
+        """Parameters from floats, encoded at their absmax, and a state of zeros."""
+        for name, value in values.items():
+            path, kind = name.rsplit(".", 1)
+            policy = self.policy(path)
+            fmt = policy.weights if kind == "weight" else policy.bias
+            array = np.asarray(value, np.float32)
+            self.params[name] = _at_absmax(array, fmt)
+            if self.sgd.momentum:
+                self.state[name] = _at_absmax(np.zeros_like(array), policy.state)
+
+    def _key(self, path: str, role: str) -> o.Key:
+        return o.key(self.seed, self.steps, stream(path, role))
+
+    # ---- forward ---------------------------------------------------------------------------------
+
+    def forward(self, x: Array) -> Array:
+        """The output as float32, for rows that share scales."""
+        self.last = self._run(x)
+        return self.last.output.floats()
+
+    def predict(self, x: Array) -> Array:
+        """The output of each row alone."""
+        return np.concatenate([self._run(x[i : i + 1]).output.floats() for i in range(len(x))])
+
+    @property
+    def wires(self) -> dict[str, Source]:
+        """Each layer's output as the last forward pass kept it, and "input"."""
+        return self.last.wires
+
+    def _run(self, x: Array) -> Pass:
+        done = Pass()
+        fmt = self.policy(self.layers[0][1]).input
+        value: Source = encode(Acc(np.asarray(x, np.float32)), fmt, self._key("input", "wire"))
+        done.wires["input"] = value
+        pending: list[str] = []  # layers whose output is an accumulator so far; its maker first
+        for kind, path, *rest in self.layers:
+            if kind == "linear" or kind == "quant":
+                owner = path if kind == "quant" else pending[0] if pending else path
+                fmt = (rest[0] if kind == "quant" else None) or self.policy(owner).wires
+                if pending or kind == "quant":
+                    value = encode(value, fmt, self._key(owner, "wire"))
+                for p in pending:
+                    done.wires[p] = value.reshape(done.wires[p].shape)
+                pending = []
+            if kind == "linear":
+                assert isinstance(value, Tensor)
+                done.operands[path] = value
+                value = self._product(path, value)
+            elif kind == "relu":
+                value = value.relu()
+            elif kind == "flatten":
+                value = value.reshape((value.shape[0], -1))
+            done.wires[path] = value
+            if isinstance(value, Acc):
+                pending.append(path)
+        done.output = value
+        return done
+
+    def _product(self, path: str, wire: Tensor) -> Acc:
+        weight, bias = self.params[f"{path}.weight"], self.params.get(f"{path}.bias")
+        if self.policy(path).forward == "sym":
+            return forward(wire, weight, bias)
+        beta = None if bias is None else bias.floats()
+        return Acc(float_product(wire.floats(), weight.floats().T, beta))
+
+    # ---- backward --------------------------------------------------------------------------------
+
+    def backward(self, y: Array) -> np.float32:
+        """Errors and gradients of the last forward pass; the mean loss."""
+        self.errors, self.raw_errors, self.grads = {}, {}, {}
+        error = self._loss(np.asarray(y))
+        trained = [path for kind, path, *_ in self.layers if kind == "linear"]
+        for kind, path, *_ in reversed(self.layers):
+            kept = self.wires[path]
+            error = error.reshape(kept.shape)
+            if kind == "relu":
+                passes = kept.positive() if isinstance(kept, Tensor) else kept.values > 0
+                error = error.masked(passes)
+            elif kind == "quant":
+                error = error.masked(in_range(kept))
+            elif kind == "linear":
+                self.raw_errors[path] = error
+                stored = encode(error, self.policy(path).errors, self._key(path, "error"))
+                self.errors[path] = stored
+                self._gradients(path, stored)
+                if path == trained[0]:
+                    break
+                error = self._propagated(path, stored)
+        return self.loss
+
+    def _loss(self, y: Array) -> Acc:
+        """Sets the mean loss; the error of the output."""
+        output, rows = self.last.output, len(y)
+        if self.policy(self.layers[-1][1]).forward == "sym":
+            z = encode(output, Sym16())
+            assert z.scale is not None
+            codes, self.loss = softmax.cross_entropy(z.codes, z.scale, y)
+            scale = quot(np.float32(2.0**-30), np.float32(rows))
+            return Acc(codes, np.broadcast_to(scale, codes.shape))
+        error, self.loss = softmax.float_cross_entropy(output.floats(), y)
+        return Acc(error)
+
+    def _gradients(self, path: str, error: Tensor) -> None:
+        policy, wire = self.policy(path), self.last.operands[path]
+        if policy.weight_grad == "sym":
+            found = {"weight": weight_gradient(error, wire, self.batch)}
+        else:
+            found = {"weight": Acc(float_product(error.floats().T, wire.floats()))}
+        if f"{path}.bias" in self.params:
+            if policy.bias_grad == "sym":
+                found["bias"] = bias_gradient(error, self.batch)
+            else:
+                ones = np.ones((1, error.shape[0]), np.float32)
+                found["bias"] = Acc(float_product(ones, error.floats())[0])
+        for kind, acc in found.items():
+            name = f"{path}.{kind}"
+            fused = isinstance(policy.grads, str)
+            self.grads[name] = acc if fused else encode(acc, policy.grads, self._key(name, "grad"))
+
+    def _propagated(self, path: str, error: Tensor) -> Acc:
+        weight = self.params[f"{path}.weight"]
+        if self.policy(path).prop == "sym":
+            return propagated(error, weight)
+        return Acc(float_product(error.floats(), weight.floats()))
+
+    # ---- update ----------------------------------------------------------------------------------
+
+    def update(self) -> None:
+        """Every parameter and its state, from the gradients of the last backward pass."""
+        for name, grad in self.grads.items():
+            streams = Streams(
+                self.seed, self.steps, stream(name, "update"), stream(name, "momentum")
+            )
+            state = self.state.get(name)
+            new, state = updated(self.params[name], grad, state, self.sgd, self.lr, streams)
+            self.params[name] = new
+            if state is not None:
+                self.state[name] = state
+        self.steps += 1
+
+    def step(self, x: Array, y: Array) -> np.float32:
+        """forward, backward, update; the mean loss."""
+        self.forward(x)
+        loss = self.backward(y)
+        self.update()
+        return loss
+
+
+def in_range(t: Source) -> Array:
+    """Where a Quant's output passes an error: everywhere, or inside a fixed range's end codes."""
+    assert isinstance(t, Tensor)
+    fmt: Format = t.format
+    if is_float(fmt) or isinstance(fmt.range, str):
+        return np.ones(t.shape, bool)
+    top = o.top_code(fmt.bits, fmt.asymmetric)
+    return (t.codes > (0 if fmt.asymmetric else -top)) & (t.codes < top)
+
+
+def _at_absmax(values: Array, fmt: Format) -> Tensor:
+    """Initial and loaded values, half away."""
+    return encode(Acc(values), fmt, rounding="half_away", dynamic=True)
