@@ -215,11 +215,18 @@ class Float32(Format):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SymInt32(Format):
-    """m * s in int32 slots: accumulators (32 bits) and raw wires. Compute only, never storage."""
+    """m * s in int32 slots: accumulators (32 bits) and raw wires. Compute only, never storage.
+
+    One scale, or where a product's columns have scales of their own, ``axis=-1``.
+    """
 
     bits: int = 12
+    _: KW_ONLY
+    axis: Axis = None
 
     def __post_init__(self) -> None:
+        axis, _ = _check_granularity("SymInt32", self.axis, None)
+        object.__setattr__(self, "axis", axis)
         legal = "an integer 2..16, or 32"
         bits = _integer("SymInt32", "bits", self.bits, legal)
         if not (2 <= bits <= 16 or bits == 32):

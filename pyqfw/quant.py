@@ -63,7 +63,7 @@ _available = [name for name, table in _tables.items() if table != ffi.NULL]
 _isa: ContextVar[str] = ContextVar("isa", default=_available[-1])
 
 
-def _kernels() -> Any:
+def kernels() -> Any:
     """The table of the ISA in use."""
     return _tables[_isa.get()]
 
@@ -127,7 +127,7 @@ def _run(
 
 def check_finite(x: Array, what: str, named: Array | None = None) -> None:
     """Names the first number of x that is not finite, as it stands in `named` if that is given."""
-    if lib.qfw_check_finite(_kernels(), _read(x), x.size, arrays.REALS.index(x.dtype.name)):
+    if lib.qfw_check_finite(kernels(), _read(x), x.size, arrays.REALS.index(x.dtype.name)):
         at = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
         place = f"[{', '.join(map(str, at))}]" if x.ndim else ""
         value = (x if named is None else named)[at]
@@ -228,7 +228,7 @@ def _perform(call: Call, describe: bool = False) -> Any:
             return _description(call, c, d, s)
         if call.out is not None:  # a caller's array is not touched by a call that fails
             _check_all_finite(call.op, call.data)
-        _run(call.op, call.data, lib.qfw_affine_run, _kernels(), c, d, scales=s)
+        _run(call.op, call.data, lib.qfw_affine_run, kernels(), c, d, scales=s)
     del keep, out  # they held the buffers
     return y if bits is None else (y, bits)
 
@@ -236,7 +236,7 @@ def _perform(call: Call, describe: bool = False) -> Any:
 def _description(call: Call, c: Any, d: Any, scales: Array | None) -> Description:
     if scales is not None:
         arrays.check_scales(scales)
-    kernel = ffi.string(lib.qfw_affine_kernel(_kernels(), c, d)).decode()
+    kernel = ffi.string(lib.qfw_affine_kernel(kernels(), c, d)).decode()
     workspace = ffi.new("size_t *")
     _check(lib.qfw_affine_workspace(c, workspace), call.op)
     ran = "portable" if kernel.endswith("_scalar") else _isa.get()
@@ -309,7 +309,7 @@ def qparams(
     real = arrays.REALS.index(given.dtype.name)
     zp = _write(zero)
     pointers = (_read(given), _write(scale), ffi.cast("int32_t *", zp))
-    args = (_kernels(), c, real, width, bool(symmetric))
+    args = (kernels(), c, real, width, bool(symmetric))
     with float_mode():
         _run("qparams", {"x": given}, lib.qfw_affine_params, *args, *pointers)
     return scale, zero
@@ -405,7 +405,7 @@ def convert(
     data = {}
     if isinstance(src.format, Float32):
         data["x"] = src.codes.view(np.float32).reshape(src.shape)
-    args = (_kernels(), c_src, c_dst, how, saturated)
+    args = (kernels(), c_src, c_dst, how, saturated)
     _run(f"{src.format} to {dst.format}", data, lib.qfw_convert, *args)
     del keep_src, keep_dst  # they held the buffers
     return int(saturated[0])

@@ -258,7 +258,7 @@ class Tensor:
     def data(self) -> bytes:
         """The stored bytes."""
         if is_float(self.format):
-            return self.codes.astype("<f4").tobytes()
+            return bytes(self.codes.astype("<f4").tobytes())
         assert self.scale is not None
         f = self.format
         scales = [Fraction(float(s)) for s in self.scale.ravel()]
@@ -280,8 +280,8 @@ def is_floating(source: Source) -> bool:
 def extremes(source: Source, index: Array, runs: int) -> list[tuple[Fraction, Fraction]]:
     """(least value or 0, largest value or 0) of each run, exactly.
 
-    A float64 product of an int32 and a float32 is off by 2^-53 at most; what may be the extreme
-    by that estimate is compared in fractions.
+    Rounding is monotone: the extreme is among those whose float64 product is extreme, which are
+    compared in fractions.
     """
     if is_floating(source):
         m, s = source.floats().ravel().astype(np.float64), None
@@ -295,7 +295,7 @@ def extremes(source: Source, index: Array, runs: int) -> list[tuple[Fraction, Fr
         top = np.zeros(runs)
         np.maximum.at(top, index, size)
         best = [Fraction(0)] * runs
-        for i in np.flatnonzero((size > 0) & (size >= top[index] * (1 - 2.0**-50))):
+        for i in np.flatnonzero((size > 0) & (size == top[index])):
             value = Fraction(m[i].item()) * (1 if s is None else Fraction(s[i].item()))
             run = index[i]
             best[run] = sign * max(abs(best[run]), abs(value))

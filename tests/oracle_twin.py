@@ -31,9 +31,13 @@ def tensor(fmt: ot.Format, values: Any) -> ot.Tensor:
 
 
 def backprop(
-    layers: Sequence[tuple[Any, ...]], params: Mapping[str, Array], x: Array, y: Array
+    layers: Sequence[tuple[Any, ...]],
+    params: Mapping[str, Array],
+    x: Array,
+    y: Array,
+    masks: Mapping[str, Array] | None = None,
 ) -> tuple[float, dict[str, Array]]:
-    """The mean cross-entropy of a chain and its gradients; a Quant passes everything."""
+    """The mean cross-entropy of a chain and its gradients, through these masks of its ReLUs."""
     value = np.asarray(x, np.float64)
     inputs = []
     for kind, path, *_ in layers:
@@ -58,8 +62,10 @@ def backprop(
             if f"{path}.bias" in params:
                 grads[f"{path}.bias"] = error.sum(axis=0)
             error = error @ params[f"{path}.weight"]
+        elif kind == "relu":
+            error = error * (value > 0 if masks is None else masks[path])
         else:
-            error = error.reshape(value.shape) * (value > 0 if kind == "relu" else 1)
+            error = error.reshape(value.shape)
     return float(loss), grads
 
 

@@ -1,11 +1,13 @@
 """Is the second opinion on a training step right? Against fractions and backprop in float64."""
 
+import zlib
 from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
 import oracle as o
+import oracle_product as op
 import oracle_tensor as ot
 import oracle_twin as twin
 import oracle_update as ou
@@ -33,7 +35,7 @@ RULES = [
     SGD(0.1),
     SGD(0.03, weight_decay=0.2, rounding="half_even"),
     SGD(0.1, momentum=0.9, dampening=0.3, weight_decay=0.1),
-    SGD(0.7, momentum=0.8, nesterov=True, weight_decay=0.1, rounding="half_away"),
+    SGD(0.7, 0.8, dampening=0.25, nesterov=True, weight_decay=0.1, rounding="half_away"),
 ]
 
 
@@ -66,7 +68,8 @@ def test_an_integer_step_is_the_fractions(sgd, kind, fused):
             u = [o.uniform(o.key(1, step, n), i) for n in (2, 3)]
             terms = [twin.Term(*t) for t in zip(codes, of_w, at, strict=True) if t[0] is not None]
             terms[-1] = terms[-1]._replace(scale=None)
-            f = ou.fraction_bits(w)
+            f = (27 if kind.asymmetric else 28) - kind.bits
+            assert ou.fraction_bits(w) == f
             n = twin.change(terms, at[2], f, sgd.rounding, u[0])
             lo, hi = (b.ravel()[i] for b in w.bounds)
             if end.scales.ravel()[i] == w.scales.ravel()[i]:
@@ -206,13 +209,24 @@ STRUCTURES = {
 def test_integers_stay_near_backprop(name, layers, rows):
     sgd = SGD(0.05, momentum=0.9)
     net = Net(layers, STRUCTURES[name], sgd, seed=1, batch=16)
-    params, state = values_of(net.params), {}
+    relus = [path for kind, path, *_ in layers if kind == "relu"]
     for x, y in batches(3, rows, (3, 4) if layers is DEEP else (12,)):
-        loss, grads = twin.backprop(layers, params, x, y)
-        assert net.step(x, y) == pytest.approx(loss, rel=5e-3)
-        assert distance(values_of(net.grads), grads) < 0.03
+        params, state = values_of(net.params), values_of(net.state)
+        old = net.params.copy()
+        loss = net.step(x, y)
+        masks = {path: net.wires[path].floats() > 0 for path in relus}
+        expected, grads = twin.backprop(layers, params, x, y, masks)
+        assert loss == pytest.approx(expected, rel=1e-3)
+        assert distance(values_of(net.grads), grads) < 0.01
         twin.descend(sgd, params, state, grads)
-        assert distance(values_of(net.params), params) < 0.01
+        for key, t in net.params.items():
+            far = np.abs(t.floats() - params[key])
+            if t.format == FLOAT:
+                assert far.max() < 0.01 * sgd.lr
+            else:  # two roundings, where the clamp took nothing
+                lo, hi = (b * old[key].scales for b in old[key].bounds)
+                inside = (params[key] > lo) & (params[key] < hi)
+                assert (far < 2 * t.scales)[inside].all()
 
 
 INT8 = policy(
@@ -284,3 +298,32 @@ def test_a_layer_has_its_own_policy():
     assert net.errors["0"].format == Sym(5)
     assert net.errors["2"].format == Sym(8)
     assert net.grads["0.bias"].format == Sym(7)
+
+
+def test_every_tensor_has_its_own_stream():
+    fmt = Sym(4, rounding="stochastic")
+    net = Net(MLP, policy(fmt, "sym", bias=FLOAT), SGD(0.1), seed=8, batch=16)
+    x, y = next(batches(1))
+    net.step(x, y)
+    net.forward(x)
+    before = net.params.copy()
+    net.backward(y)
+
+    def key(name):
+        return o.key(8, 1, zlib.crc32(name.encode()))
+
+    def same(found, source, name):
+        assert found.data() == ot.encode(source, fmt, key(name)).data()
+
+    same(net.wires["input"], ot.Acc(x), "input:wire")
+    first = op.forward(net.wires["input"], before["0.weight"], before["0.bias"])
+    same(net.wires["1"], first.relu(), "0:wire")
+    for path, wire in (("0", "input"), ("2", "1")):
+        same(net.errors[path], net.raw_errors[path], f"{path}:error")
+        grad = op.weight_gradient(net.errors[path], net.wires[wire], 16)
+        same(net.grads[f"{path}.weight"], grad, f"{path}.weight:grad")
+    net.update()
+    for name in ("0.weight", "2.weight"):
+        streams = ou.Streams(8, 1, zlib.crc32(f"{name}:update".encode()), 0)
+        end = ou.updated(before[name], net.grads[name], None, SGD(0.1), 0.1, streams)[0]
+        assert net.params[name].data() == end.data()

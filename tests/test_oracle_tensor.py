@@ -242,6 +242,19 @@ def test_widen_folds_scales_with_one_rounding():
     assert np.abs(wide.m[live]).max() <= 127 * 32
 
 
+def test_an_error_keeps_its_rows_in_dx_and_loses_them_in_dw():
+    rng = np.random.default_rng(12)
+    e = tensor(Sym(8, axis="row"), rng.normal(size=(6, 5)) * scales(rng, (6, 1), 4))
+    w = tensor(Sym(8, axis=0), rng.normal(size=(5, 9)) * scales(rng, (5, 1), 2))
+    x = tensor(Sym(8, axis="row"), rng.normal(size=(6, 9)))
+    dx = op.propagated(e, w)
+    expected = op.lift(op.mul(e.scale, w.scale.max()), -7)
+    assert dx.scale.tolist() == (expected[:, None] + np.zeros((6, 9), "f4")).tolist()
+    dw = op.weight_gradient(e, x, 16)
+    assert (dw.scale == op.lift(op.mul(e.scale, x.scale).max(), -7)).all()
+    assert (op.bias_gradient(e, 16).scale == op.lift(e.scale.max(), -7)).all()
+
+
 def test_spare_bits():
     assert op.spare_bits(8, lambda q: True) == 7
     assert op.spare_bits(12, lambda q: True) == 4

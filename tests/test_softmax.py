@@ -29,7 +29,7 @@ class Integers:
     def __init__(self, z: Any, scale: Any, labels: Any) -> None:
         self.z, self.scale = np.array(z, np.int16, order="C"), F(scale)
         self.labels = np.array(labels, np.int32)
-        self.error = np.full(self.z.shape, 7, np.int32)
+        self.error: Any = np.full(self.z.shape, 7, np.int32)
         self.error_scale, self.loss = np.full(1, 7, F), np.full(1, 7, F)
         self.absmax = np.full(1, 7, np.uint32)
 
@@ -164,7 +164,7 @@ def test_exp_and_log_of_floats() -> None:
     x = -np.linspace(0, 87.3365, 400_001).astype(F)
     assert ulps(os.exp(x).astype(np.float64), np.exp(x.astype(np.float64))) < 1.02
     assert (np.diff(os.exp(x)) <= 0).all()
-    edge = F([0, -0.0, -1e-45, -1e-10, -87.33654, -87.33655, -88, -88.1, -1e38, -np.inf])
+    edge = np.array([0, -0.0, -1e-45, -1e-10, -87.33654, -87.33655, -88, -88.1, -1e38, -np.inf], F)
     assert os.exp(edge).tolist() == [1, 1, 1, 1, os.exp(edge)[4], 0, 0, 0, 0, 0]
     assert os.FLT_MIN <= os.exp(edge)[4] < 1.001 * os.FLT_MIN
     x = np.concatenate([np.linspace(1, 4, 400_001), np.exp(np.linspace(0, 88, 100_001))]).astype(F)
@@ -332,13 +332,13 @@ def test_large_logits_keep_a_small_loss() -> None:
 @pytest.mark.parametrize("classes", [2, 10, 1000])
 @pytest.mark.parametrize("reach", [0.01, 1, 8, 20, 300])
 def test_floats_against_real_numbers(classes: int, reach: float) -> None:
-    """Relative to 1 / rows: errors within 2^-22, losses within 2^-22 and 2^-21 of themselves."""
+    """Relative to 1 / rows: errors within 2^-21, losses within 2^-22 and 2^-21 of themselves."""
     rng = np.random.default_rng([classes, int(100 * reach)])
     case = Floats(rng.uniform(-reach, reach, (50, classes)), rng.integers(0, classes, 50))
     assert case.call() == lib.QFW_OK
     z = case.z.astype(np.float64)
     expected = softmax(z) - one_hot(case.labels, classes)
-    assert np.abs(case.error * 50.0 - expected).max() < 2.0**-22
+    assert np.abs(case.error * 50.0 - expected).max() < 2.0**-21
     loss = losses(z, case.labels).mean()
     assert abs(case.loss[0] - loss) < 2.0**-22 + 2.0**-21 * loss
 

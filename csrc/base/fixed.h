@@ -130,6 +130,12 @@ static inline bool qfw_is_scale_f32(float s)
     return u >= QFW_F32_MIN_NORMAL && u <= QFW_F32_MAX;
 }
 
+/* A result >= 0 of a coefficient's arithmetic: 0 below the normal numbers, the largest above. */
+static inline float qfw_normal_f32(float v)
+{
+    return v < FLT_MIN ? 0.0f : v > FLT_MAX ? FLT_MAX : v;
+}
+
 static inline bool qfw_is_scale_f64(double s)
 {
     const uint64_t u = qfw_bits_f64(s);

@@ -77,13 +77,6 @@ static inline bool qfw_by_rows(const qfw_operand *x)
     return x->plan->kind != QFW_FLOAT32 && x->plan->rows == QFW_ROWS_OUTER && x->plan->shared == 0;
 }
 
-/* Whether operand x shares a scale within each row, so that scale number = row, or has just one. */
-static inline bool qfw_one_scale_a_row(const qfw_operand *x)
-{
-    return x->t.layout.group >= x->t.layout.axis && (qfw_by_rows(x) || x->scales == 1) &&
-           x->plan->outer == 1;
-}
-
 static inline float qfw_param_f32(const qfw_plan_op *op, int i)
 {
     return qfw_from_bits_f32(op->param[i]);

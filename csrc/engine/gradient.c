@@ -3,54 +3,74 @@
  * gradient_s32:         gradient, error, wire, accumulators of a tile
  * gradient_update_s32:  parameter, error, wire, accumulators of a tile, state, flags
  * Without a wire it is the bias's: the sum of the error itself.
- * param[9]: terms a chunk; param[10]: shift. flags: 4 the wire's scales are folded into the error. */
+ * param[9]: terms a chunk; param[10]: shift; param[11]: matrix rows in a row of the step.
+ * flags: 4 the wire's scales are folded into the error. */
 #include "engine/engine.h"
 #include "kernels/codes.h"
 
 enum { FOLDED = 4 };
-enum { CHUNK = 9, SHIFT = 10 };
+enum { CHUNK = 9, SHIFT = 10, POSITIONS = 11 };
 
-/* Rows of the gradient's matrix, elements of a row, rows a tile. */
+/* Rows of the gradient's matrix, elements of a row, terms of a sum. */
 typedef struct {
-    int64_t out, in, tile;
+    int64_t out, in, terms;
 } sizes;
 
 static sizes sizes_of(const qfw_call *call)
 {
-    const int64_t in = qfw_has(call, 2) ? call->at[2].row : 1;
-    const sizes s = {call->at[1].row, in, call->at[3].n / in};
+    const int64_t positions = call->op->param[POSITIONS] != 0 ? call->op->param[POSITIONS] : 1;
+    const int64_t in = qfw_has(call, 2) ? call->at[2].row / positions : 1;
+    const sizes s = {call->at[1].row / positions, in, call->rows * positions};
     return s;
 }
 
-static const char *fault(const qfw_call *call, const qfw_operand *whole)
+static const char *sizes_fault(const qfw_call *call)
+{
+    const qfw_operand *whole = &call->at[0], *e = &call->at[1], *x = &call->at[2];
+    const sizes s = sizes_of(call);
+    const bool rows = e->plan->rows != QFW_NO_ROWS && whole->plan->rows == QFW_NO_ROWS &&
+                      (!qfw_has(call, 2) || x->plan->rows != QFW_NO_ROWS);
+    const bool fit = e->n == s.out * s.terms && whole->n == s.out * s.in && s.terms < INT32_MAX &&
+                     (!qfw_has(call, 2) || x->n == s.in * s.terms);
+    return rows && fit ? NULL : "the sizes do not make a gradient";
+}
+
+/* Rows a tile of accumulators has room for. */
+static int64_t tile_of(const qfw_call *call)
+{
+    return call->at[3].n / sizes_of(call).in;
+}
+
+static const char *fault(const qfw_call *call)
 {
     const qfw_operand *e = &call->at[1], *x = &call->at[2], *tile = &call->at[3];
-    const sizes s = sizes_of(call);
-    if (e->plan->rows == QFW_NO_ROWS || whole->plan->rows != QFW_NO_ROWS ||
-        whole->n != s.out * s.in || (qfw_has(call, 2) && x->plan->rows == QFW_NO_ROWS)) {
-        return "the sizes do not make a gradient";
+    const char *broken = sizes_fault(call);
+    if (broken != NULL) {
+        return broken;
     }
+    const sizes s = sizes_of(call);
     const bool folded = (call->op->flags & FOLDED) != 0;
-    if (qfw_by_rows(e) || e->scales != 1 ||
-        (qfw_has(call, 2) && !folded && (qfw_by_rows(x) || x->scales != 1))) {
+    if (e->plan->rows != QFW_ROWS_AXIS ||
+        (qfw_has(call, 2) && !folded && x->plan->rows != QFW_ROWS_AXIS)) {
         return "scales along the sum";
     }
-    if (tile->plan->rows != QFW_NO_ROWS || tile->scales != 1 || tile->n != s.tile * s.in ||
-        s.tile < 1 || s.tile > s.out) {
+    const int64_t rows = tile_of(call);
+    if (tile->plan->rows != QFW_NO_ROWS || tile->scales != 1 || tile->n != rows * s.in ||
+        rows < 1 || rows > s.out) {
         return "tile";
     }
-    return qfw_headroom_fault(e, qfw_has(call, 2) ? x : NULL, call->batch, false,
+    return qfw_headroom_fault(e, qfw_has(call, 2) ? x : NULL, s.terms, false,
                               call->op->param[CHUNK], call->op->param[SHIFT]);
 }
 
-static void sum_rows(const qfw_operand *e, int64_t first, int64_t n, uint32_t rows, int32_t *sum)
+static void sum_rows(const qfw_operand *e, sizes s, int64_t first, int64_t n, int32_t *sum)
 {
     int32_t m[QFW_TILE];
     for (int64_t j = 0; j < n; j += QFW_TILE) {
         const size_t wide = n - j < QFW_TILE ? (size_t)(n - j) : QFW_TILE;
         memset(sum + j, 0, wide * sizeof *sum);
-        for (uint32_t i = 0; i < rows; i++) {
-            qfw_load_codes(&e->t, i * e->row + first + j, wide, 0, m);
+        for (int64_t i = 0; i < s.terms; i++) {
+            qfw_load_codes(&e->t, i * s.out + first + j, wide, 0, m);
             for (size_t k = 0; k < wide; k++) {
                 sum[j + (int64_t)k] += m[k];
             }
@@ -66,7 +86,7 @@ static qfw_tensor accumulate(const qfw_call *call, int64_t first, int64_t n)
     qfw_tensor t = tile->t;
     t.layout.axis = t.layout.group = n * s.in;
     if (!qfw_has(call, 2)) {
-        sum_rows(e, first, n, call->rows, t.codes);
+        sum_rows(e, s, first, n, t.codes);
         t.scale[0] = e->t.scale[0];
         return t;
     }
@@ -77,7 +97,7 @@ static qfw_tensor accumulate(const qfw_call *call, int64_t first, int64_t n)
                         qfw_slot(&x->t.format),
                         (size_t)n,
                         (size_t)s.in,
-                        call->rows,
+                        (size_t)s.terms,
                         1,
                         (size_t)s.out,
                         (size_t)s.in,
@@ -93,17 +113,20 @@ static qfw_tensor accumulate(const qfw_call *call, int64_t first, int64_t n)
 
 const char *qfw_rule_gradient_s32(const qfw_call *call)
 {
-    const sizes s = sizes_of(call);
-    const char *broken = fault(call, &call->at[0]);
-    return broken != NULL ? broken : qfw_has_rows_of(&call->at[0], s.in, s.tile) ? NULL : "tile";
+    const char *broken = fault(call);
+    if (broken != NULL) {
+        return broken;
+    }
+    return qfw_has_rows_of(&call->at[0], sizes_of(call).in, tile_of(call)) ? NULL : "tile";
 }
 
 qfw_status qfw_op_gradient_s32(const qfw_call *call)
 {
     const qfw_operand *grad = &call->at[0];
     const sizes s = sizes_of(call);
-    for (int64_t o = 0; o < s.out; o += s.tile) {
-        const int64_t n = s.out - o < s.tile ? s.out - o : s.tile;
+    const int64_t tile = tile_of(call);
+    for (int64_t o = 0; o < s.out; o += tile) {
+        const int64_t n = s.out - o < tile ? s.out - o : tile;
         const qfw_tensor acc = accumulate(call, o, n);
         qfw_operand part = *grad, from = call->at[3];
         from.t = acc;
@@ -119,20 +142,24 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
 
 const char *qfw_rule_gradient_update_s32(const qfw_call *call)
 {
-    const char *broken = fault(call, &call->at[0]);
+    const char *broken = fault(call);
     broken =
         broken != NULL ? broken : qfw_update_fault(call, &call->at[0], &call->at[4], &call->at[5]);
-    const sizes s = sizes_of(call);
-    const bool parts = qfw_has_rows_of(&call->at[0], s.in, s.tile) &&
-                       (!qfw_has(call, 4) || qfw_has_rows_of(&call->at[4], s.in, s.tile));
-    return broken != NULL ? broken : parts ? NULL : "tile";
+    if (broken != NULL) {
+        return broken;
+    }
+    const int64_t in = sizes_of(call).in, tile = tile_of(call);
+    const bool parts = qfw_has_rows_of(&call->at[0], in, tile) &&
+                       (!qfw_has(call, 4) || qfw_has_rows_of(&call->at[4], in, tile));
+    return parts ? NULL : "tile";
 }
 
 qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
 {
     const sizes s = sizes_of(call);
-    for (int64_t o = 0; o < s.out; o += s.tile) {
-        const int64_t n = s.out - o < s.tile ? s.out - o : s.tile;
+    const int64_t tile = tile_of(call);
+    for (int64_t o = 0; o < s.out; o += tile) {
+        const int64_t n = s.out - o < tile ? s.out - o : tile;
         const qfw_tensor acc = accumulate(call, o, n);
         QFW_TRY(qfw_move_range(call, &call->at[0], &call->at[4], &acc, o * s.in, n * s.in,
                                call->at[5].t.codes, o + n == s.out));
@@ -144,27 +171,22 @@ qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
 
 const char *qfw_rule_gradient_f32(const qfw_call *call)
 {
-    const qfw_operand *grad = &call->at[0], *e = &call->at[1], *x = &call->at[2];
-    const bool rows = grad->plan->rows == QFW_NO_ROWS && e->plan->rows != QFW_NO_ROWS &&
-                      (!qfw_has(call, 2) || x->plan->rows != QFW_NO_ROWS);
-    return rows && grad->n == e->row * (qfw_has(call, 2) ? x->row : 1)
-               ? NULL
-               : "the sizes do not make a gradient";
+    return sizes_fault(call);
 }
 
 qfw_status qfw_op_gradient_f32(const qfw_call *call)
 {
     const qfw_operand *e = &call->at[1], *x = &call->at[2];
+    const sizes s = sizes_of(call);
+    const size_t out = (size_t)s.out, in = (size_t)s.in, terms = (size_t)s.terms;
     float *sum = call->at[0].t.codes;
-    const size_t out = (size_t)e->row;
     if (qfw_has(call, 2)) {
-        const size_t in = (size_t)x->row;
-        const qfw_gemm g = {e->t.codes, x->t.codes, 32, 32, out, in, call->rows, 1, out, in, 1};
+        const qfw_gemm g = {e->t.codes, x->t.codes, 32, 32, out, in, terms, 1, out, in, 1};
         call->kernels->gemm_f32(&g, sum, in);
         return QFW_OK;
     }
     memset(sum, 0, out * sizeof *sum);
-    for (uint32_t i = 0; i < call->rows; i++) {
+    for (size_t i = 0; i < terms; i++) {
         const float *e_i = (const float *)e->t.codes + i * out;
         for (size_t j = 0; j < out; j++) {
             sum[j] += e_i[j];

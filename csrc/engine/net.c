@@ -255,7 +255,7 @@ qfw_status qfw_run_section(qfw_net *net, qfw_section section, const qfw_io *io, 
     if (net == NULL || io == NULL) {
         return QFW_E_NULL;
     }
-    if (section < QFW_FORWARD || section >= QFW_INFER) {
+    if ((uint32_t)section >= QFW_INFER) {
         return QFW_E_KIND;
     }
     return walk(net, io, rows, net->header->first[section], net->header->count[section], &done);

@@ -4,6 +4,7 @@
  * Places: accumulators, a, b, bias, mask, scratch (5 bytes a column, for the bias).
  * param[0]: 0 forward, acc = a b^T, b having a row for each column of acc; 1 dX, acc = a b.
  * param[1]: terms a chunk; param[2]: the shift of the sum of chunks (docs/numerics.md section 13).
+ * param[3]: matrix rows in a row of the step (positions of a sequence).
  * flags: 1 ReLU; 2 b's scales are folded into a. */
 #include "base/layout.h"
 #include "base/round.h"
@@ -16,12 +17,14 @@ enum { RELU = 1, FOLDED = 2 };
 /* ---- the sizes of acc = a b ---- */
 
 typedef struct {
-    int64_t n, k;
+    int64_t m, n, k;
 } sizes;
 
 static sizes sizes_of(const qfw_call *call)
 {
-    const sizes s = {call->at[0].row, call->at[1].row};
+    const int64_t positions = call->op->param[3] != 0 ? call->op->param[3] : 1;
+    const sizes s = {call->rows * positions, call->at[0].row / positions,
+                     call->at[1].row / positions};
     return s;
 }
 
@@ -30,7 +33,8 @@ static const char *sizes_fault(const qfw_call *call)
     const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
     const sizes s = sizes_of(call);
     if (acc->plan->rows == QFW_NO_ROWS || a->plan->rows == QFW_NO_ROWS ||
-        b->plan->rows != QFW_NO_ROWS || b->n != s.n * s.k) {
+        b->plan->rows != QFW_NO_ROWS || b->n != s.n * s.k || acc->n != s.m * s.n ||
+        a->n != s.m * s.k) {
         return "the sizes do not make a product";
     }
     if (qfw_has(call, 3) && (call->at[3].plan->rows != QFW_NO_ROWS || call->at[3].n != s.n)) {
@@ -48,7 +52,7 @@ static qfw_gemm gemm_of(const qfw_call *call, int32_t a_width, int32_t b_width)
     const bool back = call->op->param[0] == BACK;
     const size_t n = (size_t)s.n, k = (size_t)s.k;
     const qfw_gemm g = {
-        call->at[1].t.codes, call->at[2].t.codes, a_width, b_width, call->rows, n, k, k, 1,
+        call->at[1].t.codes, call->at[2].t.codes, a_width, b_width, (size_t)s.m, n, k, k, 1,
         back ? n : 1,        back ? 1 : k};
     return g;
 }
@@ -95,27 +99,46 @@ static bool scaled_by_column(const qfw_call *call)
     return qfw_has(call, 3) || (!folded && call->at[2].scales != 1);
 }
 
+/* A matrix of rows x columns with a scale for each row, or for each column. */
+static bool has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns)
+{
+    const qfw_layout *l = &x->t.layout;
+    const bool along_axis =
+        l->outer == 1 && l->axis == rows && l->inner == columns && l->group == 1;
+    const bool along_outer =
+        l->shared == 0 && l->outer == rows && l->axis * l->inner == columns && l->group >= l->axis;
+    return along_axis || along_outer;
+}
+
+static bool has_column_scales(const qfw_operand *x, int64_t rows, int64_t columns)
+{
+    const qfw_layout *l = &x->t.layout;
+    return l->shared != 0 && l->outer == rows && l->axis == columns && l->inner == 1 &&
+           l->group == 1;
+}
+
 static const char *scales_fault(const qfw_call *call)
 {
     const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
+    const sizes s = sizes_of(call);
     const bool folded = (call->op->flags & FOLDED) != 0;
     const bool by_row = scaled_by_row(call), by_column = scaled_by_column(call);
-    if (!qfw_one_scale_a_row(a)) {
+    if (by_row ? !has_row_scales(a, s.m, s.k) : a->plan->rows != QFW_ROWS_AXIS) {
         return "a has more than a scale a row";
     }
     if (!folded && b->scales != 1 &&
-        (call->op->param[0] != FORWARD || b->scales != acc->row || b->plan->outer != 1 ||
-         b->plan->axis != acc->row)) {
+        !(call->op->param[0] == FORWARD ? has_row_scales(b, s.n, s.k)
+                                        : has_column_scales(b, s.k, s.n))) {
         return "b has scales along the sum";
     }
-    const int64_t wanted = (by_row ? (int64_t)call->rows : 1) * (by_column ? acc->row : 1);
-    const qfw_plan_tensor *p = acc->plan;
-    const bool rowwise = p->rows == QFW_ROWS_OUTER && p->outer == 1 && p->inner == 1;
-    const bool columns = p->group == 1 && (p->shared == 0) == by_row;
-    const bool fits = by_column ? rowwise && columns
-                      : by_row  ? rowwise && p->group == p->axis && p->shared == 0
-                                : p->rows == QFW_ROWS_AXIS;
-    return acc->scales == wanted && fits ? NULL : "the scales of the accumulator";
+    const qfw_layout *l = &acc->t.layout;
+    const bool matrix = l->outer == s.m && l->axis == s.n && l->inner == 1;
+    const bool fits = by_column ? matrix && l->group == 1 && (l->shared == 0) == by_row
+                      : by_row  ? matrix && l->group >= l->axis && l->shared == 0
+                                : acc->plan->rows == QFW_ROWS_AXIS;
+    return fits && (acc->plan->rows == QFW_ROWS_OUTER) == (by_row || by_column)
+               ? NULL
+               : "the scales of the accumulator";
 }
 
 /* chunk * A * B fits an int32, and ceil(K A B / 2^h) + 2^30 for a bias does. */
@@ -140,12 +163,12 @@ const char *qfw_rule_product_s32(const qfw_call *call)
     if (broken == NULL && qfw_has(call, 3) && !qfw_has(call, 5)) {
         broken = "scratch";
     }
-    if (broken == NULL && qfw_has(call, 5) && call->at[5].n < 5 * call->at[0].row) {
+    if (broken == NULL && qfw_has(call, 5) && call->at[5].n < 5 * sizes_of(call).n) {
         broken = "scratch";
     }
     return broken != NULL
                ? broken
-               : qfw_headroom_fault(&call->at[1], &call->at[2], call->at[1].row, qfw_has(call, 3),
+               : qfw_headroom_fault(&call->at[1], &call->at[2], sizes_of(call).k, qfw_has(call, 3),
                                     call->op->param[1], call->op->param[2]);
 }
 
@@ -248,9 +271,10 @@ qfw_status qfw_op_product_s32(const qfw_call *call)
     QFW_TRY(check_codes(call, a, b));
     qfw_gemm_chunks(call->kernels, &g, call->op->param[1], call->op->param[2], acc->t.codes);
     memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
-    const int64_t n = acc->row, wide = scaled_by_column(call) ? n : 1;
-    const int64_t blocks = scaled_by_row(call) ? (int64_t)call->rows : 1;
-    const size_t rows = call->rows / (size_t)blocks;
+    const sizes all = sizes_of(call);
+    const int64_t n = all.n, wide = scaled_by_column(call) ? n : 1;
+    const int64_t blocks = scaled_by_row(call) ? all.m : 1;
+    const size_t rows = (size_t)(all.m / blocks);
     int32_t *seed = call->at[5].t.codes;
     uint8_t *shift = seed == NULL ? NULL : (uint8_t *)(seed + n);
     for (int64_t i = 0; i < blocks; i++) {

@@ -48,6 +48,29 @@ void qfw_codes_at(const qfw_operand *x, int64_t scale, int32_t *lo, int32_t *hi)
     }
 }
 
+/* Codes of a scale halved, b a random bit an element, or doubled. */
+static void shift_codes(const qfw_operand *x, int64_t scale, const qfw_key *key)
+{
+    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
+    const int32_t zp = x->plan->kind == QFW_ASYM ? x->t.zero_point[scale] : 0;
+    int32_t m[QFW_TILE];
+    uint32_t u[QFW_TILE];
+    for (int64_t r = 0; r < runs; r++) {
+        const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
+        for (int64_t i = 0; i < run.n; i += QFW_TILE) {
+            const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
+            qfw_load_codes(&x->t, run.first + i, n, scale, m);
+            if (key != NULL) {
+                qfw_uniforms(key, (uint64_t)(run.first + i), n, u);
+            }
+            for (size_t k = 0; k < n; k++) {
+                m[k] = (key != NULL ? (m[k] + (int32_t)(u[k] >> 31)) >> 1 : 2 * m[k]) + zp;
+            }
+            qfw_store_codes(&x->t, run.first + i, n, m);
+        }
+    }
+}
+
 /* ---- a first range ---- */
 
 /* The largest |g| over a run of the parameter, g's element 0 being number `first`. */
@@ -74,6 +97,20 @@ static qfw_num largest(const qfw_tensor *g, qfw_run run, int64_t first)
     return most;
 }
 
+/* Moves the zero point under codes that all are zero. */
+static void shift_zero(const qfw_operand *x, int64_t scale, uint16_t zero_point)
+{
+    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
+    const int32_t code = zero_point;
+    x->t.zero_point[scale] = zero_point;
+    for (int64_t r = 0; r < runs; r++) {
+        const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
+        for (int64_t i = 0; i < run.n; i++) {
+            qfw_store_codes(&x->t, run.first + i, 1, &code);
+        }
+    }
+}
+
 static void start_scale(const qfw_operand *x, int64_t scale, const qfw_tensor *g, int64_t first,
                         float c)
 {
@@ -82,13 +119,19 @@ static void start_scale(const qfw_operand *x, int64_t scale, const qfw_tensor *g
     for (int64_t r = 0; r < runs; r++) {
         most = qfw_num_max(most, largest(g, qfw_run_of(&x->t.layout, scale, r), first));
     }
-    if (most.mant == 0 || !(c > 0.0f)) {
+    const float reach =
+        most.mant == 0 ? 0.0f
+                       : qfw_normal_f32(qfw_normal_f32(4.0f * c) * qfw_num_scale_f32(most, false));
+    if (reach == 0.0f) {
         return;
     }
     int32_t lo, hi;
+    if (x->plan->kind == QFW_ASYM) { /* room on both sides */
+        qfw_code_range(&x->t.format, &lo, &hi);
+        shift_zero(x, scale, (uint16_t)(hi / 2));
+    }
     qfw_codes_at(x, scale, &lo, &hi);
-    const float reach = qfw_scale_mul(qfw_scale_mul(4.0f, c), qfw_num_scale_f32(most, false));
-    const qfw_num s = qfw_num_ratio_up(qfw_num_f32(reach), 1, (uint32_t)(hi > 0 ? hi : 1), 24);
+    const qfw_num s = qfw_num_ratio_up(qfw_num_f32(reach), 1, (uint32_t)hi, 24);
     x->t.scale[scale] = qfw_num_scale_f32(s, x->t.format.pow2 != 0);
 }
 
@@ -110,29 +153,6 @@ void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, 
 
 enum { OWN_KEY = 0x57334833 };
 
-/* Codes of a scale halved, b a random bit an element, or doubled. */
-static void shift_codes(const qfw_operand *x, int64_t scale, const qfw_key *key)
-{
-    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
-    const int32_t zp = x->plan->kind == QFW_ASYM ? x->t.zero_point[scale] : 0;
-    int32_t m[QFW_TILE];
-    uint32_t u[QFW_TILE];
-    for (int64_t r = 0; r < runs; r++) {
-        const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
-        for (int64_t i = 0; i < run.n; i += QFW_TILE) {
-            const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
-            qfw_load_codes(&x->t, run.first + i, n, scale, m);
-            if (key != NULL) {
-                qfw_uniforms(key, (uint64_t)(run.first + i), n, u);
-            }
-            for (size_t k = 0; k < n; k++) {
-                m[k] = (key != NULL ? (m[k] + (int32_t)(u[k] >> 31)) >> 1 : 2 * m[k]) + zp;
-            }
-            qfw_store_codes(&x->t, run.first + i, n, m);
-        }
-    }
-}
-
 void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t *flags)
 {
     const uint32_t step = call->progress.step;
@@ -143,7 +163,8 @@ void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t
         const float s = x->t.scale[i];
         if (flags[i] != 0) {
             shift_codes(x, i, &key);
-            x->t.scale[i] = qfw_scale_lift(s, 1);
+            const float twice = qfw_scale_lift(s, 1);
+            x->t.scale[i] = x->plan->pow2 != 0 && twice == FLT_MAX ? s : twice;
         } else if (look && s >= 2.0f * FLT_MIN) {
             int32_t lo, hi;
             const span found = span_of(x, i);

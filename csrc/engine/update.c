@@ -42,15 +42,9 @@ const char *qfw_rule_update(const qfw_call *call)
 
 /* ---- coefficients ---- */
 
-/* One float operation of a coefficient: 0 below the normal numbers, the largest above them. */
-static float normal(float v)
-{
-    return v < FLT_MIN ? 0.0f : v > FLT_MAX ? FLT_MAX : v;
-}
-
 static qfw_coef coef(float c, float s_from, float s_to, int32_t frac, bool wide)
 {
-    const float v = normal(qfw_div_f32(normal(c * s_from), s_to));
+    const float v = qfw_normal_f32(qfw_div_f32(qfw_normal_f32(c * s_from), s_to));
     qfw_coef k = {0, 1 << 28, 0, 0};
     if (v == 0.0f) {
         return k;
@@ -77,9 +71,9 @@ static factors factors_of(const qfw_call *call)
     const bool first = call->progress.updates == 0;
     const float lr = call->progress.lr;
     const factors f = {
-        normal(lr * qfw_param_f32(call->op, STEP_V)),
-        normal(lr * qfw_param_f32(call->op, first ? STEP_G1 : STEP_G)),
-        normal(lr * qfw_param_f32(call->op, first ? STEP_W1 : STEP_W)),
+        qfw_normal_f32(lr * qfw_param_f32(call->op, STEP_V)),
+        qfw_normal_f32(lr * qfw_param_f32(call->op, first ? STEP_G1 : STEP_G)),
+        qfw_normal_f32(lr * qfw_param_f32(call->op, first ? STEP_W1 : STEP_W)),
         qfw_param_f32(call->op, MOMENTUM),
         first ? 1.0f : qfw_param_f32(call->op, KAPPA),
         qfw_param_f32(call->op, first ? DECAY : STATE_W),

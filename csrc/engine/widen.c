@@ -1,12 +1,17 @@
 /* widen: scales that lie inside a reduction, folded into codes (docs/numerics.md section 14).
  * Places: codes out, codes in, the operand whose scales are folded in as well, 16 bytes a column.
- * param[0]: 0 none; 1 that operand has a scale a column; 2 a scale a row. */
+ * param[0]: 0 none; 1 that operand has a scale a column; 2 a scale a row. param[1]: columns. */
 #include "base/layout.h"
 #include "base/round.h"
 #include "engine/rescale.h"
 #include "kernels/codes.h"
 
 enum { BY_NONE = 0, BY_COLUMN, BY_ROW };
+
+static int64_t columns_of(const qfw_call *call)
+{
+    return call->op->param[1] != 0 ? call->op->param[1] : call->at[1].row;
+}
 
 const char *qfw_rule_widen(const qfw_call *call)
 {
@@ -18,13 +23,18 @@ const char *qfw_rule_widen(const qfw_call *call)
     if (dst->plan->bits > 16 || (mode != BY_NONE) != qfw_has(call, 2) || mode > BY_ROW) {
         return "mode";
     }
-    if (mode == BY_COLUMN && by->scales != 1 && by->scales != src->row) {
+    const int64_t columns = columns_of(call);
+    if (columns < 1 || src->row % columns != 0) {
+        return "columns";
+    }
+    if (mode == BY_COLUMN && by->scales != 1 && by->scales != columns) {
         return "a scale a column";
     }
-    if (mode == BY_ROW && (by->plan->rows == QFW_NO_ROWS || !qfw_one_scale_a_row(by))) {
+    if (mode == BY_ROW &&
+        (by->plan->rows == QFW_NO_ROWS || (by->scales != 1 && by->scales != src->n / columns))) {
         return "a scale a row";
     }
-    return qfw_has(call, 3) && call->at[3].n < 16 * src->row ? "scratch" : NULL;
+    return qfw_has(call, 3) && call->at[3].n < 16 * columns ? "scratch" : NULL;
 }
 
 /* The scales of element i: its own, and the one folded in (-1: none). */
@@ -35,7 +45,8 @@ typedef struct {
 static pair scales_at(const qfw_call *call, int64_t i)
 {
     const qfw_operand *src = &call->at[1], *by = &call->at[2];
-    const int64_t at = call->op->param[0] == BY_COLUMN ? i % src->row : i / src->row;
+    const int64_t columns = columns_of(call);
+    const int64_t at = call->op->param[0] == BY_COLUMN ? i % columns : i / columns;
     const pair p = {qfw_run_at(&src->t.layout, i).scale, call->op->param[0] == BY_NONE ? -1
                                                          : by->scales == 1             ? 0
                                                                                        : at};
@@ -55,7 +66,8 @@ static int64_t alike(const qfw_call *call, int64_t i)
     if (call->op->param[0] == BY_COLUMN && call->at[2].scales != 1) {
         return 1;
     }
-    const int64_t left = src->row - i % src->row, run = qfw_run_at(&src->t.layout, i).n;
+    const int64_t columns = columns_of(call), left = columns - i % columns,
+                  run = qfw_run_at(&src->t.layout, i).n;
     return left < run ? left : run;
 }
 
@@ -111,7 +123,7 @@ static void widen_stretches(const qfw_call *call, const qfw_code_rule *rule)
 static void widen_columns(const qfw_call *call, const qfw_code_rule *rule, uint32_t *ratios)
 {
     const qfw_operand *dst = &call->at[0], *src = &call->at[1];
-    const int64_t columns = src->row;
+    const int64_t columns = columns_of(call);
     const bool none = qfw_has_no_range(src, 0);
     float most = 0.0f;
     for (int64_t c = 0; c < columns; c++) {
@@ -147,7 +159,7 @@ qfw_status qfw_op_widen(const qfw_call *call)
     const qfw_operand *dst = &call->at[0], *src = &call->at[1];
     const int32_t q = (1 << (dst->plan->bits - 1)) - 1;
     const qfw_code_rule rule = {QFW_HALF_AWAY, 0, -q, q};
-    const bool columns = call->op->param[0] == BY_COLUMN && call->at[2].scales == src->row;
+    const bool columns = call->op->param[0] == BY_COLUMN && call->at[2].scales == columns_of(call);
     if (columns && qfw_has(call, 3) && src->scales == 1 && dst->scales == 1) {
         widen_columns(call, &rule, call->at[3].t.codes);
     } else {

@@ -5,24 +5,18 @@
  * products that leaves int32 (-32768 * -32768 twice), so the order of a sum does not matter.
  *
  * Floats: outputs side by side, each with its own sum in ascending p; no FMA. */
-#include "kernels/avx2.h"
+#include "kernels/gemm_avx2.h"
 
 #define ALIGNED __attribute__((aligned(64)))
 
 enum {
-    SIDE = 16,           /* lines of a panel: two vectors of sums */
     TILE = 4,            /* rows of a tile, TILE x SIDE sums being 8 registers */
     DEPTH = 112,         /* p of a block, a multiple of 16 */
-    BLOCK = 128 * DEPTH, /* elements of a block of b: most of a small L1 cache */
-    SHALLOW = 32,        /* p of a block if b is not packed: so many streams are read at a time */
-    LONG = 1024,         /* p of a dot product */
+    BLOCK = 128 * DEPTH, /* elements of a block of b: what a small L1 cache holds */
+    SHALLOW = 32,        /* p of a block if b is not packed: lines that are read side by side */
+    LONG = 1024,         /* p of a dot product, a multiple of 16 */
     FLOATS = 256         /* p of a block of floats */
 };
-
-static inline size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* The size of equal parts of n, at most `most`, both multiples of 16. */
 static inline size_t part(size_t n, size_t most)
@@ -38,205 +32,68 @@ static inline __m256i first_lanes(size_t count)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)least(count, 8)), lane);
 }
 
-/* ---- integers: operands ---- */
-
-/* A matrix of int8 or int16 whose lines are contiguous along p, or across it. */
-typedef struct {
-    const char *x, *end;
-    int32_t width;
-    bool along;
-    size_t line; /* from one line to the next */
-} operand;
-
-static inline bool operand_of(const void *x, int32_t width, size_t k, size_t n, size_t p_stride,
-                              size_t j_stride, operand *o)
-{
-    const size_t last = (k - 1) * p_stride + (n - 1) * j_stride;
-    o->x = x;
-    o->end = o->x + (last + 1) * (size_t)(width / 8);
-    o->width = width;
-    o->along = p_stride == 1;
-    o->line = o->along ? j_stride : p_stride;
-    return p_stride == 1 || j_stride == 1;
-}
-
-QFW_ALWAYS_INLINE const char *element(const operand *o, size_t line, size_t i, int32_t width)
-{
-    return o->x + (line * o->line + i) * (size_t)(width / 8);
-}
-
-static inline __m256i load(const void *x)
-{
-    return _mm256_loadu_si256((const __m256i *)x);
-}
-
-static inline __m128i load_half(const void *x)
-{
-    return _mm_loadu_si128((const __m128i *)x);
-}
-
-static inline void store(void *to, __m256i v)
-{
-    _mm256_storeu_si256((__m256i *)to, v);
-}
-
-QFW_ALWAYS_INLINE __m256i widened(const void *x, int32_t width)
-{
-    return width == 8 ? _mm256_cvtepi8_epi16(load_half(x)) : load(x);
-}
-
-/* x, or a copy of what is there if 16 elements would be read past the operand's end. */
-static const void *readable(const operand *o, const char *x, char *copy)
-{
-    const size_t there = (size_t)(o->end - x), want = 16 * (size_t)(o->width / 8);
-    return there >= want ? x : memcpy(memset(copy, 0, want), x, there);
-}
-
-/* The `count` < 16 elements at x, widened, and zeros. */
-static __m256i widened_part(const operand *o, const char *x, size_t count)
-{
-    char copy[32];
-    const __m128i lane = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m256i there = _mm256_cvtepi8_epi16(_mm_cmpgt_epi8(_mm_set1_epi8((char)count), lane));
-    x = readable(o, x, copy);
-    return _mm256_and_si256(there, o->width == 8 ? widened(x, 8) : widened(x, 16));
-}
-
-/* pairs = (x(p, j), x(p + 1, j)) of 16 lines j, contiguous across p; 0 for x(k, j).
- *   whole  16 lines are there; else what is beyond them is any number */
-QFW_ALWAYS_INLINE void pairs_at(const operand *o, size_t p, size_t k, size_t j, bool whole,
-                                int32_t width, __m256i *pairs)
-{
-    static const char zeros[32] = {0};
-    char copy[2][32];
-    const char *x = element(o, p, j, width);
-    const char *y = p + 1 < k ? x + o->line * (size_t)(width / 8) : zeros;
-    if (!whole) {
-        y = p + 1 < k ? readable(o, y, copy[1]) : y;
-        x = readable(o, x, copy[0]);
-    }
-    if (width == 8) {
-        const __m128i u = load_half(x), v = load_half(y);
-        pairs[0] = _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(u, v));
-        pairs[1] = _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(u, v));
-    } else {
-        const __m256i u = load(x), v = load(y);
-        const __m256i lo = _mm256_unpacklo_epi16(u, v), hi = _mm256_unpackhi_epi16(u, v);
-        pairs[0] = _mm256_permute2x128_si256(lo, hi, 0x20);
-        pairs[1] = _mm256_permute2x128_si256(lo, hi, 0x31);
-    }
-}
-
-QFW_ALWAYS_INLINE void pack_across(const operand *o, size_t p0, size_t k, size_t j0, bool whole,
-                                   int32_t width, int32_t *panel)
-{
-    for (size_t p = p0; p < k; p += 2, panel += SIDE) {
-        __m256i pairs[2];
-        pairs_at(o, p, k, j0, whole, width, pairs);
-        store(panel, pairs[0]);
-        store(panel + 8, pairs[1]);
-    }
-}
-
-QFW_ALWAYS_INLINE void pack_along(const operand *o, size_t p0, size_t k, size_t j0, size_t lines,
-                                  int32_t width, int32_t *panel)
-{
-    for (size_t p = p0; p < k; p += 16, panel += 8 * SIDE) {
-        for (size_t j = 0; j < lines; j += 4) {
-            __m256i r[4];
-            for (size_t c = 0; c < 4; c++) {
-                const char *x = element(o, j0 + least(j + c, lines - 1), p, width);
-                r[c] = k - p < 16 ? widened_part(o, x, k - p) : widened(x, width);
-            }
-            /* Pairs 0 to 3 of the four lines in the lower halves, 4 to 7 in the upper ones. */
-            const __m256i a = _mm256_unpacklo_epi32(r[0], r[1]);
-            const __m256i b = _mm256_unpacklo_epi32(r[2], r[3]);
-            const __m256i c = _mm256_unpackhi_epi32(r[0], r[1]);
-            const __m256i d = _mm256_unpackhi_epi32(r[2], r[3]);
-            const __m256i t[4] = {_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b),
-                                  _mm256_unpacklo_epi64(c, d), _mm256_unpackhi_epi64(c, d)};
-            for (int q = 0; q < 4; q++) {
-                __m128i *to = (__m128i *)(void *)(panel + q * SIDE + j);
-                _mm_storeu_si128(to, _mm256_castsi256_si128(t[q]));
-                _mm_storeu_si128(to + SIDE, _mm256_extracti128_si256(t[q], 1));
-            }
-        }
-    }
-}
-
-/* panel[p / 2][j] = (x(p, j), x(p + 1, j)) for p0 <= p < k and `lines` lines from j0. */
-static void pack(const operand *o, size_t p0, size_t k, size_t j0, size_t lines, int32_t *panel)
-{
-    if (o->along && o->width == 8) {
-        pack_along(o, p0, k, j0, lines, 8, panel);
-    } else if (o->along) {
-        pack_along(o, p0, k, j0, lines, 16, panel);
-    } else if (lines < SIDE && o->width == 8) {
-        pack_across(o, p0, k, j0, false, 8, panel);
-    } else if (lines < SIDE) {
-        pack_across(o, p0, k, j0, false, 16, panel);
-    } else if (o->width == 8) {
-        pack_across(o, p0, k, j0, true, 8, panel);
-    } else {
-        pack_across(o, p0, k, j0, true, 16, panel);
-    }
-}
-
-/* ---- integers: sums ---- */
+/* ---- integers ---- */
 
 QFW_ALWAYS_INLINE __m256i plus_products(__m256i sum, __m256i a, __m256i b)
 {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 }
 
-/* A block of the product: rows of a panel of a times columns of b from j0. */
+/* A block of the product: some rows of a times the columns j0 <= j < n of b, over `deep` p. */
 typedef struct {
-    const int32_t *a, *b; /* panels; b's are `panel` apart */
-    size_t panel;
-    const operand *direct; /* or b itself */
-    size_t p0, k, j0, n;   /* p0 <= p < k and j0 <= j < n */
-    int32_t *out;          /* of column j0 */
+    const int32_t *a, *b;  /* panels; those of b are `panel` apart */
+    const operand *direct; /* b itself */
+    size_t panel, p0, deep, j0, n;
+    int32_t *out; /* of column j0 */
     size_t out_row;
 } block;
 
-/* `rows` rows times the 16 columns from j, `wide` of which are there.
- *   width  of b itself, or 0 for its panel */
-QFW_ALWAYS_INLINE void tile(const block *t, size_t j, int rows, size_t wide, int32_t width)
+/* The 16 pairs p0 + p of b from j: of the panel, or if width is not 0 of b itself. */
+QFW_ALWAYS_INLINE void pairs_of_b(const block *t, size_t p, size_t j, int32_t width, __m256i *pairs)
 {
-    const int32_t *a = t->a, *b = t->b + (j - t->j0) / SIDE * t->panel;
-    int32_t *out = t->out + (j - t->j0);
-    const __m256i some[2] = {first_lanes(wide), first_lanes(wide > 8 ? wide - 8 : 0)};
-    __m256i sum[TILE][2];
-    for (int r = 0; r < rows; r++) {
-        for (int v = 0; v < 2; v++) {
-            int32_t *to = out + (size_t)r * t->out_row + 8 * v;
-            sum[r][v] = t->p0 == 0     ? _mm256_setzero_si256()
-                        : wide == SIDE ? load(to)
-                                       : _mm256_maskload_epi32(to, some[v]);
-        }
+    if (width != 0) {
+        const char *x = element(t->direct, t->p0 + p, j, width);
+        pairs_at(t->direct, x, p + 1 == t->deep, true, width, pairs);
+    } else {
+        const int32_t *b = t->b + (j - t->j0) / SIDE * t->panel + p * (SIDE / 2);
+        pairs[0] = load(b);
+        pairs[1] = load(b + 8);
     }
-    const size_t end = (t->k - t->p0 + 1) / 2 * SIDE;
-    for (size_t q = 0; q < end; q += SIDE) {
-        __m256i pairs[2];
-        if (width != 0) {
-            pairs_at(t->direct, t->p0 + q / 8, t->k, j, wide == SIDE, width, pairs);
-        } else {
-            pairs[0] = load(b + q);
-            pairs[1] = load(b + q + 8);
-        }
+}
+
+/* `rows` rows, of which `live` are there, times 16 columns, of which `wide` are there. */
+QFW_ALWAYS_INLINE void tile(const block *t, size_t j, int rows, int live, size_t wide,
+                            int32_t width)
+{
+    const __m256i some[2] = {first_lanes(wide), first_lanes(wide > 8 ? wide - 8 : 0)};
+    const int32_t *a = t->a;
+    __m256i pairs[2], sum[TILE][2];
+    pairs_of_b(t, 0, j, width, pairs);
+    for (int r = 0; r < rows; r++) {
+        const __m256i a_r = _mm256_set1_epi32(a[r]);
+        sum[r][0] = _mm256_madd_epi16(a_r, pairs[0]);
+        sum[r][1] = _mm256_madd_epi16(a_r, pairs[1]);
+    }
+    for (size_t p = 2; p < t->deep; p += 2) {
+        pairs_of_b(t, p, j, width, pairs);
         for (int r = 0; r < rows; r++) {
-            const __m256i a_r = _mm256_set1_epi32(a[q + (size_t)r]);
+            const __m256i a_r = _mm256_set1_epi32(a[p * (SIDE / 2) + (size_t)r]);
             sum[r][0] = plus_products(sum[r][0], a_r, pairs[0]);
             sum[r][1] = plus_products(sum[r][1], a_r, pairs[1]);
         }
     }
-    for (int r = 0; r < rows; r++) {
+    int32_t *out = t->out + (j - t->j0);
+    for (int r = 0; r < rows && r < live; r++, out += t->out_row) {
         for (int v = 0; v < 2; v++) {
-            int32_t *to = out + (size_t)r * t->out_row + 8 * v;
+            if (t->p0 > 0) {
+                const __m256i before =
+                    wide == SIDE ? load(out + 8 * v) : _mm256_maskload_epi32(out + 8 * v, some[v]);
+                sum[r][v] = _mm256_add_epi32(before, sum[r][v]);
+            }
             if (wide == SIDE) {
-                store(to, sum[r][v]);
+                store(out + 8 * v, sum[r][v]);
             } else {
-                _mm256_maskstore_epi32(to, some[v], sum[r][v]);
+                _mm256_maskstore_epi32(out + 8 * v, some[v], sum[r][v]);
             }
         }
     }
@@ -244,58 +101,129 @@ QFW_ALWAYS_INLINE void tile(const block *t, size_t j, int rows, size_t wide, int
 
 QFW_ALWAYS_INLINE void tiles(const block *t, int rows, int32_t width)
 {
-    size_t j = t->j0;
-    for (; t->n - j >= SIDE; j += SIDE) {
-        tile(t, j, rows, SIDE, width);
-    }
-    if (j < t->n) {
-        tile(t, j, rows, t->n - j, width);
+    for (size_t j = t->j0; t->n - j >= SIDE; j += SIDE) {
+        tile(t, j, rows, rows, SIDE, width);
     }
 }
 
-static void rows_times(const block *t, size_t rows, int32_t width)
+QFW_ALWAYS_INLINE void rows_times(const block *t, size_t rows, int32_t width)
 {
-#define ROWS(r, w)                   \
-    if (rows == (r) && width == (w)) { \
-        tiles(t, r, w);              \
+    switch (rows) {
+    case 1:
+        tiles(t, 1, width);
+        break;
+    case 2:
+        tiles(t, 2, width);
+        break;
+    case 3:
+        tiles(t, 3, width);
+        break;
+    default:
+        tiles(t, TILE, width);
+        break;
     }
-    ROWS(4, 0)
-    ROWS(3, 0)
-    ROWS(2, 0)
-    ROWS(1, 0)
-    ROWS(4, 8)
-    ROWS(3, 8)
-    ROWS(2, 8)
-    ROWS(1, 8)
-    ROWS(4, 16)
-    ROWS(3, 16)
-    ROWS(2, 16)
-    ROWS(1, 16)
 }
 
-/* Block by block. a is packed, and so is b unless few rows need it. */
+/* Block by block. a is packed, and so is b unless one tile is high enough for a. */
 static void by_blocks(const operand *a, const operand *b, size_t m, size_t n, size_t k,
                       int32_t *out, size_t out_row)
 {
     ALIGNED int32_t a_panel[DEPTH / 2 * SIDE];
     ALIGNED int32_t b_panels[BLOCK / 2];
     const bool direct = m <= TILE && !b->along;
-    const size_t depth = direct ? SHALLOW : part(k, DEPTH), wide = part(n, BLOCK / depth / SIDE * SIDE);
-    for (size_t j0 = 0; j0 < n; j0 += wide) {
-        const size_t j1 = least(n, j0 + wide);
+    const size_t depth = direct ? SHALLOW : part(k, DEPTH);
+    const size_t width = part(n, BLOCK / depth / SIDE * SIDE);
+    for (size_t j0 = 0; j0 < n; j0 += width) {
+        const size_t j1 = least(n, j0 + width), rest = (j1 - j0) % SIDE;
         for (size_t p0 = 0; p0 < k; p0 += depth) {
             const size_t p1 = least(k, p0 + depth);
-            block t = {NULL, b_panels, depth / 2 * SIDE, b, p0, p1, j0, j1, NULL, out_row};
-            for (size_t j = j0; j < j1 && !direct; j += SIDE) {
-                pack(b, p0, p1, j, least(SIDE, j1 - j), b_panels + (j - j0) / SIDE * t.panel);
+            block t = {NULL, b_panels, b, depth / 2 * SIDE, p0, p1 - p0, j0, j1, NULL, out_row};
+            for (size_t j = direct ? j1 - rest : j0; j < j1; j += SIDE) {
+                int32_t *panel = b_panels + (j - j0) / SIDE * t.panel;
+                pack(b, p0, p1, j, least(SIDE, j1 - j), SIDE, panel);
             }
             for (size_t i = 0; i < m; i += TILE) {
+                const size_t rows = least(TILE, m - i), lines = least(SIDE, m - i);
                 if (i % SIDE == 0) {
-                    pack(a, p0, p1, i, least(SIDE, m - i), a_panel);
+                    pack(a, p0, p1, i, lines, lines, a_panel);
                 }
                 t.a = a_panel + i % SIDE;
                 t.out = out + i * out_row + j0;
-                rows_times(&t, least(TILE, m - i), direct ? b->width : 0);
+                if (!direct) {
+                    rows_times(&t, rows, 0);
+                } else if (b->width == 8) {
+                    rows_times(&t, rows, 8);
+                } else {
+                    rows_times(&t, rows, 16);
+                }
+                if (rest > 0) {
+                    tile(&t, j1 - rest, TILE, (int)rows, rest, 0);
+                }
+            }
+        }
+    }
+}
+
+/* `rows` rows of k widened elements, LONG apart, times four lines of b from p0. */
+QFW_ALWAYS_INLINE void dots(const int16_t *a, size_t k, const operand *b, size_t p0, size_t j,
+                            size_t lines, int rows, int32_t width, int32_t *out, size_t out_row)
+{
+    const __m128i some = _mm256_castsi256_si128(first_lanes(lines));
+    const size_t bytes = (size_t)(width / 8);
+    const char *b_j[4];
+    __m256i sum[2][4];
+    for (size_t c = 0; c < 4; c++) {
+        b_j[c] = element(b, j + least(c, lines - 1), p0, width);
+        sum[0][c] = sum[1][c] = _mm256_setzero_si256();
+    }
+    size_t p = 0;
+    for (; k - p >= 16; p += 16) {
+        for (int c = 0; c < 4; c++) {
+            const __m256i b_c = widened(b_j[c] + p * bytes, width);
+            for (int r = 0; r < rows; r++) {
+                sum[r][c] = plus_products(sum[r][c], load(a + r * LONG + p), b_c);
+            }
+        }
+    }
+    for (int c = 0; c < 4 && p < k; c++) {
+        const __m256i b_c = widened_part(b, b_j[c] + p * bytes, k - p);
+        for (int r = 0; r < rows; r++) {
+            sum[r][c] = plus_products(sum[r][c], load(a + r * LONG + p), b_c);
+        }
+    }
+    for (int r = 0; r < rows; r++, out += out_row) {
+        const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(sum[r][0], sum[r][1]),
+                                            _mm256_hadd_epi32(sum[r][2], sum[r][3]));
+        __m128i dot = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+        dot = p0 > 0 ? _mm_add_epi32(dot, _mm_maskload_epi32(out, some)) : dot;
+        _mm_maskstore_epi32(out, some, dot);
+    }
+}
+
+/* Few rows, both operands along p: b is read as it lies in memory. */
+static void by_lines(const operand *a, const operand *b, size_t m, size_t n, size_t k, int32_t *out,
+                     size_t out_row)
+{
+    ALIGNED int16_t a_rows[2 * LONG];
+    for (size_t p0 = 0; p0 < k; p0 += LONG) {
+        const size_t deep = least(k - p0, LONG);
+        for (size_t i = 0; i < m; i += 2) {
+            const size_t rows = least(2, m - i);
+            for (size_t r = 0; r < rows; r++) {
+                widen_line(a, i + r, p0, deep, a_rows + r * LONG);
+            }
+            for (size_t j = 0; j < n; j += 4) {
+                const size_t lines = least(4, n - j);
+                int32_t *out_ij = out + i * out_row + j;
+                if (rows == 2 && b->width == 8) {
+                    dots(a_rows, deep, b, p0, j, lines, 2, 8, out_ij, out_row);
+                } else if (rows == 2) {
+                    dots(a_rows, deep, b, p0, j, lines, 2, 16, out_ij, out_row);
+                } else if (b->width == 8) {
+                    dots(a_rows, deep, b, p0, j, lines, 1, 8, out_ij, out_row);
+                } else {
+                    dots(a_rows, deep, b, p0, j, lines, 1, 16, out_ij, out_row);
+                }
             }
         }
     }
@@ -310,10 +238,112 @@ void qfw_gemm_s32_avx2(const qfw_gemm *g, int32_t *out, size_t out_row)
         qfw_gemm_s32_scalar(g, out, out_row);
         return;
     }
-    by_blocks(&a, &b, g->m, g->n, g->k, out, out_row);
+    if (g->m <= TILE && a.along && b.along) { /* packing b would cost more than its product */
+        by_lines(&a, &b, g->m, g->n, g->k, out, out_row);
+    } else {
+        by_blocks(&a, &b, g->m, g->n, g->k, out, out_row);
+    }
+}
+
+/* ---- floats ---- */
+
+/* `rows` rows times 16 columns, of which `wide` are there; the rows of b are b_row apart. */
+QFW_ALWAYS_INLINE void tile_f32(const qfw_gemm *g, const float *a, const float *b, size_t b_row,
+                                size_t k, int rows, size_t wide, bool add, float *out,
+                                size_t out_row)
+{
+    const __m256i some[2] = {first_lanes(wide), first_lanes(wide > 8 ? wide - 8 : 0)};
+    __m256 sum[TILE][2];
+    for (int r = 0; r < rows; r++) {
+        for (int v = 0; v < 2; v++) {
+            const float *from = out + (size_t)r * out_row + 8 * v;
+            sum[r][v] = add ? _mm256_maskload_ps(from, some[v]) : _mm256_setzero_ps();
+        }
+    }
+    for (size_t p = 0; p < k; p++, a += g->a_col, b += b_row) {
+        const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);
+        for (int r = 0; r < rows; r++) {
+            const __m256 a_r = _mm256_broadcast_ss(a + (size_t)r * g->a_row);
+            sum[r][0] = _mm256_add_ps(sum[r][0], _mm256_mul_ps(a_r, b0));
+            sum[r][1] = _mm256_add_ps(sum[r][1], _mm256_mul_ps(a_r, b1));
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        for (int v = 0; v < 2; v++) {
+            float *to = out + (size_t)r * out_row + 8 * v;
+            if (wide >= SIDE) {
+                _mm256_storeu_ps(to, sum[r][v]);
+            } else {
+                _mm256_maskstore_ps(to, some[v], sum[r][v]);
+            }
+        }
+    }
+}
+
+/* panel[p][j] = b(p0 + p, j0 + j) for p < k and j < wide, zeros up to 16. */
+static void pack_f32(const qfw_gemm *g, size_t p0, size_t k, size_t j0, size_t wide, float *panel)
+{
+    const float *b = (const float *)g->b + p0 * g->b_row + j0 * g->b_col;
+    size_t p = 0;
+    for (; g->b_row == 1 && wide == SIDE && k - p >= 4; p += 4) {
+        for (size_t j = 0; j < SIDE; j += 8) {
+            __m256 r[4];
+            for (size_t c = 0; c < 4; c++) {
+                const float *x = b + p + (j + c) * g->b_col;
+                r[c] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)),
+                                            _mm_loadu_ps(x + 4 * g->b_col), 1);
+            }
+            const __m256 lo = _mm256_unpacklo_ps(r[0], r[1]), hi = _mm256_unpackhi_ps(r[0], r[1]);
+            const __m256 lo2 = _mm256_unpacklo_ps(r[2], r[3]), hi2 = _mm256_unpackhi_ps(r[2], r[3]);
+            float *to = panel + p * SIDE + j;
+            _mm256_storeu_ps(to, _mm256_shuffle_ps(lo, lo2, 0x44));
+            _mm256_storeu_ps(to + SIDE, _mm256_shuffle_ps(lo, lo2, 0xEE));
+            _mm256_storeu_ps(to + 2 * SIDE, _mm256_shuffle_ps(hi, hi2, 0x44));
+            _mm256_storeu_ps(to + 3 * SIDE, _mm256_shuffle_ps(hi, hi2, 0xEE));
+        }
+    }
+    for (; p < k; p++) {
+        for (size_t j = 0; j < SIDE; j++) {
+            panel[p * SIDE + j] = j < wide ? b[p * g->b_row + j * g->b_col] : 0.0f;
+        }
+    }
 }
 
 void qfw_gemm_f32_avx2(const qfw_gemm *g, float *out, size_t out_row)
 {
-    qfw_gemm_f32_scalar(g, out, out_row);
+    ALIGNED float panel[FLOATS * SIDE];
+    for (size_t j = 0; j < g->n; j += SIDE) {
+        const size_t wide = least(SIDE, g->n - j);
+        size_t p = 0;
+        do { /* once also for k = 0 */
+            const size_t k = least(FLOATS, g->k - p);
+            const float *b = panel;
+            size_t b_row = SIDE;
+            if (g->b_col == 1 && wide == SIDE) {
+                b = (const float *)g->b + p * g->b_row + j;
+                b_row = g->b_row;
+            } else {
+                pack_f32(g, p, k, j, wide, panel);
+            }
+            for (size_t i = 0; i < g->m; i += TILE) {
+                const float *a = (const float *)g->a + i * g->a_row + p * g->a_col;
+                float *to = out + i * out_row + j;
+                switch (least(TILE, g->m - i)) {
+                case 1:
+                    tile_f32(g, a, b, b_row, k, 1, wide, p > 0, to, out_row);
+                    break;
+                case 2:
+                    tile_f32(g, a, b, b_row, k, 2, wide, p > 0, to, out_row);
+                    break;
+                case 3:
+                    tile_f32(g, a, b, b_row, k, 3, wide, p > 0, to, out_row);
+                    break;
+                default:
+                    tile_f32(g, a, b, b_row, k, TILE, wide, p > 0, to, out_row);
+                    break;
+                }
+            }
+            p += k;
+        } while (p < g->k);
+    }
 }

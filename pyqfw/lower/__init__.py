@@ -1,0 +1,43 @@
+"""From a model to operations over tensors with addresses: trace, forward, backward, memory."""
+
+from __future__ import annotations
+
+from .. import nn, optim
+from ..errors import QfwError
+from ..formats import Float32
+from ..policy import Policy
+from .backward import backward
+from .forward import forward
+from .ir import Op, Program, Tensor
+from .memory import Memory, plan_memory
+from .operands import convert
+from .trace import Node, trace
+from .update import Gradients
+
+__all__ = ["Memory", "Node", "Op", "Program", "Tensor", "lower", "plan_memory", "trace"]
+
+
+def lower(
+    nodes: list[Node],
+    policy: Policy,
+    loss: nn.Loss | None,
+    optimizer: optim.SGD | None,
+    batch: int,
+) -> Program:
+    """The operations of a traced model, section by section."""
+    if loss is not None:
+        loss.target_shape(nodes[-1].out_shape)
+        if not any(node.learns for node in nodes):
+            raise QfwError("nothing learns: every parameter is frozen, or there is none")
+    tape = forward(nodes, policy.input, lambda node: loss is not None and node.learns)
+    out = Tensor("output", nodes[-1].out_shape, "wire", Float32(), rows=True, space="io", slot=2)
+    sections = {"forward": tape.ops, "output": [convert(tape.output, out, "output")]}
+    program = Program(batch, sections, tape.input, out, parameters=tape.parameters)
+    program.sections |= {"backward": [], "update": []}
+    if loss is not None:
+        gradients = Gradients(batch, optimizer)
+        ops, program.labels, program.loss = backward(tape, gradients)
+        program.sections |= {"backward": ops, "update": gradients.updates}
+        program.gradients, program.states = gradients.gradients, gradients.states
+    program.wires = {path: tape.kept(t) for path, t in tape.wires.items()}
+    return program

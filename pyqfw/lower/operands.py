@@ -1,0 +1,168 @@
+"""Operands: stored tensors as the kernels want them (docs/numerics.md sections 13 and 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..formats import Asym, Float32, Format, Sym
+from .headroom import extra_bits, largest
+from .ir import ACCUMULATOR, Op, Tensor, stream_of
+
+OPERAND = Sym(12, container=16)  # of a Float32 tensor in integer arithmetic
+LOGITS = Sym(16)
+
+NONE, BY_COLUMN, BY_ROW = range(3)
+
+
+def signed_bits(fmt: Format) -> int:
+    """Bits of a signed number that holds every code, zero point removed."""
+    return fmt.bits + (1 if fmt.asymmetric else 0)
+
+
+def slot(bits: int) -> int:
+    return 8 if bits <= 8 else 16
+
+
+def is_plain(t: Tensor) -> bool:
+    """Sym codes in 8- or 16-bit slots."""
+    return isinstance(t.fmt, Sym) and t.fmt.element_bits in (8, 16)
+
+
+def convert(src: Tensor, dst: Tensor, layer: str) -> Op:
+    """dst's format for src's values."""
+    scratch = None
+    if src.spread == "columns" and isinstance(dst.fmt, Sym):
+        columns = src.size // src.positions
+        scratch = Tensor(f"{dst.name} ratios", (16 * columns,), "scratch")
+    return Op("convert", layer, (dst, src, scratch), writes=(0, 2))
+
+
+class Operands:
+    """Makes operands and remembers them; `emit` appends an operation to where it is needed."""
+
+    def __init__(self, emit: Callable[[Op], None]) -> None:
+        self.emit = emit
+        self._made: dict[tuple[object, ...], Tensor] = {}
+
+    def forget(self) -> None:
+        """What was made in another section is not at hand in this one."""
+        self._made.clear()
+
+    def _remember(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _temporary(self, t: Tensor, fmt: Format, what: str) -> Tensor:
+        return Tensor(f"{t.name} {what}", t.shape, "scratch", fmt, t.rows, stream=t.stream)
+
+    def floats(self, t: Tensor, layer: str) -> Tensor:
+        """The tensor in Float32."""
+        if isinstance(t.fmt, Float32):
+            return t
+
+        def make() -> Tensor:
+            dst = self._temporary(t, Float32(), "as float32")
+            self.emit(convert(t, dst, layer))
+            return dst
+
+        return self._remember((id(t), "floats"), make)
+
+    def codes(self, t: Tensor, layer: str) -> Tensor:
+        """The tensor as Sym codes in 8- or 16-bit slots, its granularity kept."""
+        if is_plain(t):
+            return t
+
+        def make() -> Tensor:
+            assert t.fmt is not None
+            if isinstance(t.fmt, Float32):
+                dst = self._temporary(t, OPERAND, "as int12")
+                self.emit(convert(t, dst, layer))
+                return dst
+            bits = min(signed_bits(t.fmt), 16)
+            fmt = Sym(bits, container=slot(bits), axis=t.fmt.axis, group=t.fmt.group)
+            if isinstance(t.fmt, Asym):
+                dst = self._temporary(t, fmt, f"as int{bits}")
+                self.emit(Op("widen", layer, (dst, t, None), {0: NONE}))
+                return dst
+            same = Sym(
+                bits, container=slot(bits), axis=t.fmt.axis, group=t.fmt.group, scale=t.fmt.scale
+            )
+            dst = self._temporary(t, same, "unpacked")
+            self.emit(convert(t, dst, layer))
+            return dst
+
+        return self._remember((id(t), "codes"), make)
+
+    def widened(
+        self,
+        t: Tensor,
+        layer: str,
+        *,
+        extra: int,
+        by: Tensor | None = None,
+        mode: int = NONE,
+        keep_rows: bool = False,
+        columns: int = 0,
+    ) -> Tensor:
+        """The codes with the scales of `by` folded in, and one scale (or one a row)."""
+
+        def make() -> Tensor:
+            assert t.fmt is not None
+            bits = min(signed_bits(t.fmt) + extra, 16)
+            fmt = Sym(bits, container=slot(bits) if extra == 0 else 16, axis="row" if keep_rows else None)
+            dst = self._temporary(t, fmt, f"widened to int{bits}")
+            scratch = None
+            if mode == BY_COLUMN:
+                scratch = Tensor(f"{dst.name} ratios", (16 * columns,), "scratch")
+            places = (dst, t, by, scratch)
+            self.emit(Op("widen", layer, places, {0: mode, 1: columns}, writes=(0, 3)))
+            return dst
+
+        return self._remember((id(t), "widened", extra, id(by), mode, keep_rows), make)
+
+
+def per_tensor(fmt: Format | None) -> bool:
+    return fmt is not None and fmt.axis is None and fmt.group is None
+
+
+def by_matrix_row(t: Tensor, inner: int) -> bool:
+    """One scale for each row of `inner` elements, or fewer scales than that: none along a row."""
+    fmt = t.fmt
+    if fmt is None or per_tensor(fmt):
+        return True
+    if fmt.group is not None:
+        return len(t.shape) < 2 and t.rows and fmt.group >= inner and t.size == inner
+    return fmt.axis == "row" and bool(t.shape) and t.shape[-1] == inner
+
+
+def weight_scales(t: Tensor) -> str:
+    """Of a weight [out, in]: "tensor", "out" (a scale a row), "in" (one a column) or "mixed"."""
+    fmt = t.fmt
+    assert fmt is not None
+    if per_tensor(fmt):
+        return "tensor"
+    if fmt.group is not None:
+        return "out" if fmt.group >= t.shape[1] else "mixed"
+    return "out" if fmt.axis in (0, -2, "row") else "in"
+
+
+def accumulator(name: str, shape: tuple[int, ...], by_row: bool, by_column: bool, positions: int) -> Tensor:
+    """int32 sums with the scales of their product."""
+    spread = "grid" if by_row and by_column else "rows" if by_row else "columns" if by_column else "tensor"
+    return Tensor(
+        name, shape, "scratch", ACCUMULATOR, rows=True, spread=spread, positions=positions  # type: ignore[arg-type]
+    )
+
+
+def store(src: Tensor, fmt: Format, path: str, role: str) -> Tensor:
+    """A tensor for src's values in a format: a wire or an error."""
+    name = f"{path}:{role}"
+    return Tensor(name, src.shape, role, fmt, rows=True, stream=stream_of(path, role))  # type: ignore[arg-type]
+
+
+def folded_extra(terms: int, t: Tensor, other: Tensor | None, bias: bool = False) -> int:
+    """F for widening t against `other` (None: a plain sum)."""
+    assert t.fmt is not None
+    b = 1 if other is None or other.fmt is None else largest(signed_bits(other.fmt))
+    return extra_bits(terms, signed_bits(t.fmt), b, bias=bias)

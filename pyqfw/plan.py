@@ -1,0 +1,251 @@
+"""compile: a model, a loss, an optimizer and a policy become a plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from math import prod
+from typing import Any
+
+from . import _arrays as arrays
+from . import nn, optim, wire
+from .errors import QfwError, ShapeError
+from .formats import Format
+from .lower import Memory, Node, Op, Program, lower, plan_memory, trace
+from .lower.ir import SECTIONS
+from .policy import Policy
+from .report import memory_table, print_plan
+
+MAX_BATCH = 1 << 24
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something worth knowing about a plan."""
+
+    code: str
+    severity: str  # "error", "warning" or "note"
+    layer: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `compile` was asked for; `Session.recompile` changes parts of it."""
+
+    model: nn.Module
+    input_shape: tuple[int, ...]
+    loss: nn.Loss | None
+    optimizer: optim.SGD | None
+    policy: Policy
+    batch: int
+    seed: int
+    train: tuple[str, ...] | None = None
+
+
+@dataclass(eq=False, repr=False)
+class Plan:
+    """Operations over tensors with formats and addresses; every cost is known before it runs."""
+
+    request: Request
+    nodes: list[Node]
+    program: Program
+    layout: Memory
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def arena_bytes(self) -> int:
+        """RAM: exactly what the core asks for."""
+        return self.layout.arena_bytes
+
+    @property
+    def flash_bytes(self) -> int:
+        """The plan itself and the constants (frozen parameters)."""
+        return len(self.to_bytes()) + self.layout.const_bytes
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of a step, for one row."""
+        return sum(op.macs for op in self.program.ops)
+
+    @property
+    def ops(self) -> list[Op]:
+        """The operations in the order they run."""
+        return self.program.ops
+
+    @property
+    def batch(self) -> int:
+        return self.request.batch
+
+    @property
+    def seed(self) -> int:
+        return self.request.seed
+
+    @property
+    def policy(self) -> Policy:
+        return self.request.policy
+
+    def section(self, name: str) -> range:
+        """The numbers of a section's operations."""
+        counts = [len(self.program.sections[s]) for s in SECTIONS[:4]]
+        first = sum(counts[: SECTIONS.index(name)])
+        return range(first, first + counts[SECTIONS.index(name)])
+
+    def memory(self) -> dict[str, Any]:
+        """Bytes by role, the peak and the operation where it is."""
+        return memory_table(self.program, self.layout)
+
+    def to_bytes(self) -> bytes:
+        """What the core reads: docs/format.md."""
+        sgd = self.request.optimizer
+        lr = 0.0 if sgd is None else sgd.lr
+        return wire.to_bytes(self.program, self.layout, self.seed, lr)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Everything that is printed, and where every tensor lies."""
+        batch = self.batch
+        tensors = self.program.tensors
+        numbers = {id(t): i for i, t in enumerate(tensors)}
+        content = {
+            "batch": batch,
+            "seed": self.seed,
+            "policy": repr(self.policy),
+            "optimizer": repr(self.request.optimizer),
+            "arena_bytes": self.arena_bytes,
+            "flash_bytes": self.flash_bytes,
+            "macs": self.macs,
+            "memory": self.memory(),
+            "findings": [asdict(f) for f in self.findings],
+            "tensors": [
+                {
+                    "name": t.name,
+                    "role": t.role,
+                    "space": t.space,
+                    "format": "bytes" if t.fmt is None else repr(t.fmt),
+                    "shape": list(t.shape),
+                    "rows": t.rows,
+                    "bytes": t.nbytes(batch),
+                    "offset": self.layout.of(t)[0],
+                }
+                for t in tensors
+            ],
+            "sections": {
+                name: [
+                    {
+                        "kernel": op.kernel,
+                        "layer": op.layer,
+                        "tensors": [None if t is None else numbers[id(t)] for t in op.places],
+                        "macs": op.macs,
+                        "note": op.note,
+                    }
+                    for op in self.program.sections[name]
+                ]
+                for name in SECTIONS[:4]
+            },
+        }
+        return json.dumps(content, indent=indent)
+
+    def __str__(self) -> str:
+        return print_plan(self)
+
+    def __repr__(self) -> str:
+        r = self.request
+        return f"<Plan {len(self.ops)} operations, batch {r.batch}, {self.arena_bytes} bytes>"
+
+
+def compile(
+    model: nn.Module,
+    *,
+    input_shape: int | Sequence[int],
+    loss: nn.Loss | None = None,
+    optimizer: optim.SGD | None = None,
+    policy: Policy | None = None,
+    batch: int = 1,
+    micro_batches: int = 1,
+    preprocess: object = None,
+    seed: int = 0,
+) -> Plan:
+    """A plan for steps of up to `batch` rows; without a loss, for inference alone.
+
+    `input_shape` is without the batch axis. The same seed gives the same float initial weights
+    under every policy.
+    """
+    if arrays.integer(micro_batches, "micro_batches", 1, MAX_BATCH) != 1:
+        raise QfwError("micro_batches: 1 is what there is")
+    if preprocess is not None:
+        raise QfwError("preprocess: None is what there is")
+    request = Request(
+        _typed(model, nn.Module, "model", "a layer or nn.Sequential"),
+        _shape(input_shape),
+        None if loss is None else _typed(loss, nn.Loss, "loss", "nn.CrossEntropyLoss()"),
+        None if optimizer is None else _typed(optimizer, optim.SGD, "optimizer", "optim.SGD(...)"),
+        Policy.float32() if policy is None else _typed(policy, Policy, "policy", "a q.Policy"),
+        arrays.integer(batch, "batch", 1, MAX_BATCH),
+        arrays.word(seed, "seed"),
+    )
+    return build(request)
+
+
+def build(request: Request) -> Plan:
+    """The plan of a checked request."""
+    if request.optimizer is not None and request.loss is None:
+        raise QfwError("an optimizer needs a loss: pass loss=, or leave optimizer out")
+    nodes = trace(request.model, request.input_shape, request.policy, request.train)
+    for node in nodes:
+        _check_formats(node, request)
+    program = lower(nodes, request.policy, request.loss, request.optimizer, request.batch)
+    memory = plan_memory(program)
+    if memory.arena_bytes >= 2**31 or memory.const_bytes >= 2**31:
+        raise QfwError(f"the plan needs {memory.arena_bytes} bytes of arena; 2^31 - 1 is the most")
+    return Plan(request, nodes, program, memory, _findings(program))
+
+
+def _typed(value: Any, kind: type, name: str, legal: str) -> Any:
+    if not isinstance(value, kind):
+        raise QfwError(f"{name} must be {legal}, not {value!r}")
+    return value
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    sizes = (value,) if isinstance(value, int) else value
+    try:
+        dims = tuple(arrays.integer(n, "input_shape", 1, 2**30) for n in sizes)  # type: ignore[attr-defined]
+    except TypeError:
+        dims = ()
+    if not dims or prod(dims) > 2**30:
+        raise ShapeError(f"input_shape must be a tuple of sizes without the batch, not {value!r}")
+    return dims
+
+
+def _check_formats(node: Node, request: Request) -> None:
+    """What a step cannot do yet, by name."""
+    fmt = getattr(node.layer, "fmt", None)
+    fields = {name: getattr(node.policy, name) for name in ("input", "wires", "errors")}
+    for name, value in {**fields, "Quant": fmt}.items():
+        if isinstance(value, Format) and value.range == "hindsight":
+            raise QfwError(
+                f"layer '{node.path}': {name}={value!r}: a step has dynamic and fixed ranges; "
+                f'choose range="dynamic" or a number'
+            )
+    if request.loss is None or not node.learns:
+        return
+    if node.policy.grads == "fused" and request.optimizer is None:
+        raise QfwError(f"layer '{node.path}': grads=\"fused\" needs an optimizer")
+
+
+def _findings(program: Program) -> list[Finding]:
+    found = []
+    for op in program.ops:
+        if op.note.startswith("split"):
+            found.append(
+                Finding(
+                    "split-accumulation",
+                    "note",
+                    op.layer,
+                    f"{op.kernel}: {op.note}",
+                    "fewer bits in an operand, or shorter sums, keep it in one int32",
+                )
+            )
+    return found

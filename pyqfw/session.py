@@ -1,0 +1,429 @@
+"""Session: a plan at work. Owns the memory that the core walks over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _arrays as arrays
+from . import initial, nn, quant
+from ._arrays import Array
+from ._core import ffi, lib
+from .errors import DTypeError, NonFiniteError, QfwError, ShapeError
+from .formats import Float32, SymInt32
+from .lower import Op, Tensor
+from .plan import Plan, build
+from .quant import Stored
+from .tensor import QTensor, quantize
+
+_SECTIONS = {
+    "forward": lib.QFW_FORWARD,
+    "output": lib.QFW_OUTPUT,
+    "backward": lib.QFW_BACKWARD,
+    "update": lib.QFW_UPDATE,
+}
+_CHANGES = ("loss", "optimizer", "policy", "batch", "seed", "input_shape")
+
+
+class Session:
+    """A network that can be stepped, asked and looked into.
+
+    ``step(x, y)`` is ``forward(x)``, ``backward(y)``, ``update()``: the same operations, so the same
+    bits. Errors leave the session as it was.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        if not isinstance(plan, Plan):
+            raise QfwError(f"a Session needs a Plan from q.compile, not {type(plan).__name__}")
+        self._plan = plan
+        self._bytes = _aligned(plan.to_bytes())
+        self._const = _aligned(bytes(max(plan.layout.const_bytes, 16)))
+        self._arena = _aligned(bytes(plan.arena_bytes))
+        check_plan(self._bytes, plan)
+        self._image = ffi.new("qfw_image *")
+        self._image.plan = ffi.from_buffer(self._bytes)
+        self._image.plan_bytes = self._bytes.size
+        self._image.constants = ffi.from_buffer(self._const)
+        self._image.const_bytes = plan.layout.const_bytes
+        self._image.kernels = quant.kernels()
+        self._image.ops = lib.qfw_ops_all()
+        net = ffi.new("qfw_net **")
+        arena = ffi.from_buffer(self._arena, require_writable=True)
+        with quant.float_mode():
+            self._done(lib.qfw_open(arena, self._arena.size, self._image, net), "open")
+        self._net = net[0]
+        self._progress = ffi.new("qfw_progress *")
+        self._io = ffi.new("qfw_io *")
+        self._loss = ffi.new("float *")
+        self._last = -1  # the operation that ran last
+        self._rows = 0
+        self._load(initial.values(plan))
+
+    # --- learning ---------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        return self._plan
+
+    def step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
+        """One update from up to `batch` rows; returns the mean loss."""
+        data, labels = self._inputs(x), None
+        labels = self._labels(y, len(data))
+        self._needs_optimizer("step")
+        with quant.float_mode():
+            self._last = -1
+            pointers = ffi.from_buffer(data), ffi.from_buffer(labels)
+            status = lib.qfw_step(self._net, *pointers, len(data), self._loss)
+            self._done(status, "step")
+        self._last, self._rows = len(self._plan.ops) - 1, len(data)
+        return float(self._loss[0])
+
+    def forward(self, x: npt.ArrayLike) -> Array:
+        """The training forward; the output as float32."""
+        data = self._inputs(x)
+        out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
+        self._run("forward", len(data), x=data)
+        self._run("output", len(data), out=out)
+        self._last = self._plan.section("output").stop - 1
+        return out
+
+    def backward(self, y: npt.ArrayLike) -> float:
+        """The gradients of what `forward` saw; returns the mean loss."""
+        self._needs_loss("backward")
+        if not self._last == self._plan.section("output").stop - 1:
+            raise QfwError("backward needs a forward right before it")
+        labels = self._labels(y, self._rows)
+        self._run("backward", self._rows, y=labels)
+        return self._read_loss()
+
+    def update(self) -> None:
+        """Moves the parameters by the gradients there are."""
+        self._needs_optimizer("update")
+        if self._last < self._plan.section("backward").stop - 1:
+            raise QfwError("update needs a backward before it")
+        self._run("update", max(self._rows, 1))
+
+    def trace(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Iterator[tuple[Op, dict[str, QTensor]]]:
+        """A step, stopped after each operation: (operation, the tensors that it wrote)."""
+        data = self._inputs(x)
+        labels = self._labels(y, len(data))
+        self._needs_optimizer("trace")
+        out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
+        self._rows = len(data)
+        pointers = [ffi.from_buffer(a) for a in (data, labels, out)]
+        done = ffi.new("uint32_t *")
+        for i, op in enumerate(self._plan.ops):
+            self._io.x, self._io.y, self._io.out = pointers
+            with quant.float_mode():
+                status = lib.qfw_walk(self._net, self._io, len(data), i, 1, done)
+                self._done(status, "trace", i)
+            self._last = i
+            if not self._plan.section("update") and i == len(self._plan.ops) - 1:
+                self._run("update", len(data))  # fused: the step ends here
+            yield op, {t.name: self._read(t) for t in op.written if t.fmt and t.space == "arena"}
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def predict(self, x: npt.ArrayLike) -> Array:
+        """The output for any number of rows, each as if it were alone."""
+        data = self._inputs(x, any_number=True)
+        out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
+        if len(data):
+            target = ffi.from_buffer("float[]", out, require_writable=True)
+            with quant.float_mode():
+                self._last = -1
+                status = lib.qfw_infer(self._net, ffi.from_buffer(data), len(data), target)
+                self._done(status, "predict")
+        return out
+
+    __call__ = predict
+
+    @property
+    def steps(self) -> int:
+        """Updates done."""
+        return int(self._get().step)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next update."""
+        return float(self._get().lr)
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        sgd = self._plan.request.optimizer
+        if sgd is None:
+            raise QfwError("lr: this plan was compiled without an optimizer")
+        progress = self._get()
+        progress.lr = replace(sgd, lr=value).lr  # checked there
+        self._done(lib.qfw_set_progress(self._net, progress), "lr")
+
+    def tensor(self, name: str) -> QTensor:
+        """A parameter ("0.weight") or optimizer state ("0.weight:momentum") as it is stored."""
+        program = self._plan.program
+        known = {**program.parameters, **{t.name: t for t in program.states.values()}}
+        return self._read(_known(known, name, "tensor"))
+
+    def grad(self, name: str) -> QTensor:
+        """A parameter's gradient as it is stored."""
+        program = self._plan.program
+        if name in program.parameters and name not in program.gradients:
+            node = next(n for n in self._plan.nodes if name.startswith(f"{n.path}."))
+            why = 'grads="fused" stores none' if node.learns else "it is frozen"
+            raise QfwError(f"grad('{name}'): there is no gradient: {why}")
+        grad = self._read(_known(program.gradients, name, "grad"))
+        if self._last < self._plan.section("backward").stop - 1 and not self.steps:
+            raise QfwError(f"grad('{name}'): no backward has run yet")
+        return grad
+
+    def wire(self, layer: str) -> QTensor:
+        """A layer's output, of the last forward. Layers that are one operation share a wire."""
+        t = _known(self._plan.program.wires, layer, "wire")
+        written = [i for i, op in enumerate(self._plan.ops) if t in op.written]
+        if self._last < 0 or self._last < min(written):
+            raise QfwError(f"wire('{layer}'): no forward has run since the last predict")
+        if self._overwritten(t, max(i for i in written if i <= self._last)):
+            raise QfwError(
+                f"wire('{layer}'): its memory has been used again since; look after forward(), or "
+                f"use trace()"
+            )
+        return self._read(t)
+
+    def state_dict(self) -> dict[str, Array]:
+        """The parameters' values: float32, by PyTorch's names."""
+        return {name: self.tensor(name).numpy() for name in self._plan.program.parameters}
+
+    def load_state_dict(self, values: Mapping[str, npt.ArrayLike], strict: bool = True) -> None:
+        """Sets parameters, encoded in their formats; all of them unless not strict."""
+        self._load(initial.checked(self._plan, values, strict))
+
+    def recompile(self, *, train: list[str] | None = None, **changes: Any) -> Session:
+        """The same network under other arguments of `q.compile`; `train`: the layers that learn.
+
+        Parameters and state keep their bits where the format stays, else their values.
+        """
+        unknown = sorted(set(changes) - set(_CHANGES))
+        if unknown:
+            legal = ", ".join((*_CHANGES, "train"))
+            raise QfwError(f"recompile: {unknown[0]} cannot be changed; what can: {legal}")
+        request = self._plan.request
+        if train is not None:
+            changes["train"] = initial.trained(self._plan, train)
+        if "batch" in changes:
+            arrays.integer(changes["batch"], "batch", 1, 1 << 24)
+        net = Session(build(replace(request, **changes)))
+        net._take_over(self)
+        return net
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _take_over(self, other: Session) -> None:
+        mine, theirs = self._plan.program, other._plan.program
+        fresh = other._source or {}
+        floats: dict[str, Array] = {}
+        for name, t in mine.parameters.items():
+            stored = other.tensor(name)
+            if stored.format == t.fmt:
+                self._write(t, stored)
+                if name in fresh:
+                    floats[name] = fresh[name]
+            else:
+                floats[name] = fresh.get(name, stored.numpy())
+                self._write(t, self._encoded(t, floats[name]))
+        self._source = floats if fresh else None
+        same = self._plan.request.optimizer == other._plan.request.optimizer
+        for name, t in mine.states.items():
+            if same and name in theirs.states:
+                stored = other._read(theirs.states[name])
+                kept = stored if stored.format == t.fmt else self._encoded(t, stored.numpy())
+                self._write(t, kept)
+        progress = other._get()
+        keep = self._get()
+        keep.step = progress.step
+        if same:
+            keep.updates, keep.lr = progress.updates, progress.lr
+        self._done(lib.qfw_set_progress(self._net, keep), "recompile")
+
+    def _load(self, values: Mapping[str, Array]) -> None:
+        parameters = self._plan.program.parameters
+        for name, stored in {n: self._encoded(parameters[n], x) for n, x in values.items()}.items():
+            self._write(parameters[name], stored)
+        kept = getattr(self, "_source", None) or {}
+        self._source: dict[str, Array] | None = {**kept, **values}
+        self._source_step = self.steps
+
+    def _encoded(self, t: Tensor, x: Array) -> QTensor:
+        assert t.fmt is not None
+        return quantize(x, t.fmt, rounding="half_away")
+
+    def _space(self, t: Tensor) -> Array:
+        return self._const if t.space == "const" else self._arena
+
+    def _parts(self, t: Tensor, rows: int) -> tuple[Array, Array, Array]:
+        """Views of a tensor's codes, scales and zero points."""
+        space, offsets = self._space(t), self._plan.layout.of(t)
+        sizes = t.parts(rows)
+        codes, scale, zero = (space[o : o + n] for o, n in zip(offsets[:3], sizes[:3], strict=True))
+        return codes, scale.view(np.float32), zero.view(np.uint16)
+
+    def _read(self, t: Tensor) -> QTensor:
+        """A copy of a tensor as it stands in memory."""
+        fmt = t.fmt
+        assert fmt is not None
+        shape = (self._rows, *t.shape) if t.rows else t.shape
+        codes, scale, zero = (part.copy() for part in self._parts(t, self._rows if t.rows else 1))
+        if isinstance(fmt, Float32):
+            return QTensor(Stored(fmt, shape, codes, None, None))
+        if t.spread == "columns":
+            fmt = SymInt32(32, axis=-1)
+        elif t.spread == "rows":
+            fmt = SymInt32(32, axis="row")
+        elif t.spread == "grid":
+            values = codes.view(np.int32) * scale.astype(np.float64)
+            return quantize(values.astype(np.float32).reshape(shape), Float32())
+        zeros = zero.reshape(fmt.scale_shape(shape)) if fmt.asymmetric else None
+        return QTensor(Stored(fmt, shape, codes, scale.reshape(fmt.scale_shape(shape)), zeros))
+
+    def _write(self, t: Tensor, value: QTensor) -> None:
+        codes, scale, zero = self._parts(t, 1)
+        stored = value._stored
+        codes[:] = stored.codes.reshape(-1).view(np.uint8)
+        if stored.scale is not None:
+            scale[:] = stored.scale.reshape(-1)
+        if stored.zero_point is not None:
+            zero[:] = stored.zero_point.reshape(-1)
+
+    def _overwritten(self, t: Tensor, written: int) -> bool:
+        """Whether an operation that ran after `written` used this tensor's memory for another."""
+        layout, batch = self._plan.layout, self._plan.batch
+        begin, size = layout.of(t)[0], t.nbytes(batch)
+        for op in self._plan.ops[written + 1 : self._last + 1]:
+            for other in op.written:
+                at = layout.of(other)[0]
+                arena = other.space == "arena" and other is not t
+                if arena and at < begin + size and begin < at + other.nbytes(batch):
+                    return True
+        return False
+
+    def _get(self) -> Any:
+        self._done(lib.qfw_get_progress(self._net, self._progress), "progress")
+        return self._progress
+
+    def _run(self, section: str, rows: int, **buffers: Array) -> None:
+        held = {name: ffi.from_buffer(array) for name, array in buffers.items()}
+        for name in ("x", "y", "out"):
+            setattr(self._io, name, held.get(name, ffi.NULL))
+        with quant.float_mode():
+            last, self._last = self._last, -1
+            status = lib.qfw_run_section(self._net, _SECTIONS[section], self._io, rows)
+            self._done(status, section)
+        self._last, self._rows = max(last, self._plan.section(section).stop - 1), rows
+        if section == "forward":
+            self._last = self._plan.section(section).stop - 1
+
+    def _read_loss(self) -> float:
+        t = self._plan.program.loss
+        assert t is not None
+        return float(self._parts(t, 1)[0].view(np.float32)[0])
+
+    def _needs_loss(self, what: str) -> None:
+        if self._plan.request.loss is None:
+            raise QfwError(f"{what}: this plan was compiled without a loss")
+
+    def _needs_optimizer(self, what: str) -> None:
+        self._needs_loss(what)
+        if self._plan.request.optimizer is None:
+            raise QfwError(f"{what}: this plan was compiled without an optimizer")
+
+    def _inputs(self, x: npt.ArrayLike, any_number: bool = False) -> Array:
+        return inputs(x, self._plan, any_number)
+
+    def _labels(self, y: npt.ArrayLike, rows: int) -> Array:
+        self._needs_loss("labels")
+        return labels(y, rows, int(np.prod(self._plan.nodes[-1].out_shape)))
+
+    def _done(self, status: int, what: str, op: int | None = None) -> None:
+        """Turns a status of the core into an exception."""
+        if status == lib.QFW_OK:
+            return
+        text = ffi.string(lib.qfw_status_text(status)).decode()
+        place = ""
+        if op is not None:
+            at = self._plan.ops[op]
+            place = f" at operation {op}, {at.kernel} of layer '{at.layer}'"
+        kind = NonFiniteError if status == lib.QFW_E_NONFINITE else QfwError
+        raise kind(f"{what}{place}: {text}")
+
+
+def check_plan(data: Array, plan: Plan | None = None) -> None:
+    """The core's full check of a plan's bytes; names the operation and the tensor at fault."""
+    fault = ffi.new("qfw_fault *")
+    aligned = _aligned(bytes(data))
+    status = lib.qfw_check(ffi.from_buffer(aligned), aligned.size, fault)
+    if status == lib.QFW_OK:
+        return
+    text = ffi.string(lib.qfw_status_text(status)).decode()
+    words = "" if fault.field == ffi.NULL else ffi.string(fault.field).decode()
+    place = [words] if words else []
+    if fault.op >= 0:
+        known = plan is not None and fault.op < len(plan.ops)
+        name = f" ({plan.ops[fault.op].kernel})" if plan is not None and known else ""
+        place.append(f"operation {fault.op}{name}")
+    if fault.tensor >= 0:
+        tensors = [] if plan is None else plan.program.tensors
+        name = f" ({tensors[fault.tensor].name})" if fault.tensor < len(tensors) else ""
+        place.append(f"tensor {fault.tensor}{name}")
+    raise QfwError(f"plan: {text}" + (f": {', '.join(place)}" if place else ""))
+
+
+def inputs(x: npt.ArrayLike, plan: Plan, any_number: bool) -> Array:
+    """Rows as the core takes them: float32, in C order, finite."""
+    shape = plan.request.input_shape
+    given = np.asarray(x)
+    if given.dtype.kind not in "fiu":
+        raise DTypeError(f"x must be an array of real numbers, not {given.dtype}")
+    if given.ndim != len(shape) + 1 or given.shape[1:] != shape:
+        wanted = ("n", *shape)
+        raise ShapeError(f"x must have the shape ({', '.join(map(str, wanted))}), not {given.shape}")
+    if not any_number and not 1 <= len(given) <= plan.batch:
+        raise ShapeError(
+            f"x has {len(given)} rows: the plan takes 1 to {plan.batch} (its batch); "
+            f"compile with a larger batch, or predict"
+        )
+    with quant.float_mode(), np.errstate(over="ignore"):
+        data = np.ascontiguousarray(given, np.float32)
+        quant.check_finite(data, "x", named=given)
+    return data
+
+
+def labels(y: npt.ArrayLike, rows: int, classes: int) -> Array:
+    """Class numbers as the core takes them: int32, one a row."""
+    given = np.asarray(y)
+    if given.dtype.kind not in "iu":
+        raise DTypeError(f"y must be an array of integers (class numbers), not {given.dtype}")
+    if given.shape != (rows,):
+        raise ShapeError(f"y must have the shape ({rows},), a label a row of x, not {given.shape}")
+    wrong = (given < 0) | (given >= classes)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise QfwError(f"y[{at}] is {given[at]}: labels must be 0 to {classes - 1}")
+    return np.ascontiguousarray(given, np.int32)
+
+
+def _known(items: Mapping[str, Tensor], name: str, what: str) -> Tensor:
+    if name not in items:
+        legal = ", ".join(map(repr, items)) or "none"
+        raise QfwError(f"{what}({name!r}): no such name; there are {legal}")
+    return items[name]
+
+
+def _aligned(data: bytes) -> Array:
+    """A copy that begins at a multiple of 64."""
+    space = np.zeros(len(data) + 64, np.uint8)
+    begin = -space.ctypes.data % 64
+    view = space[begin : begin + len(data)]
+    view[:] = np.frombuffer(data, np.uint8)
+    return view

@@ -1,0 +1,109 @@
+"""A plan's bytes: docs/format.md."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+
+from .formats import ROUNDINGS, Asym, Float32
+from .lower.ir import ROLES, SECTIONS, SPACES, Op, Program, Tensor
+from .lower.memory import Memory
+
+MAGIC = 0x50574651  # "QFWP"
+VERSION = 1
+HEADER = struct.Struct("<IHH II IIII II 5I5I 4H f 36x")
+TENSOR = struct.Struct("<12B 4I 4I I f 12x")
+OPERATION = struct.Struct("<HH 6H 48s")
+NO_TENSOR = 0xFFFF
+PLACES, PARAMS = 6, 12
+
+KINDS = {"float32": 0, "sym": 1, "asym": 2, "index": 3, "bytes": 4}
+NO_ROWS, ROWS_OUTER, ROWS_AXIS = range(3)
+
+# The numbers of kernels.def.
+KERNELS = {
+    "convert": 1,
+    "widen": 2,
+    "product_s32": 3,
+    "product_f32": 4,
+    "relu": 5,
+    "mask": 6,
+    "cross_entropy_s16": 7,
+    "cross_entropy_f32": 8,
+    "gradient_s32": 9,
+    "gradient_f32": 10,
+    "update": 11,
+    "gradient_update_s32": 12,
+}
+
+
+def to_bytes(program: Program, memory: Memory, seed: int, lr: float) -> bytes:
+    """The whole plan, its CRC included."""
+    tensors = program.tensors
+    numbers = {id(t): i for i, t in enumerate(tensors)}
+    records = b"".join(_tensor(t, memory) for t in tensors)
+    operations = b"".join(_op(op, numbers) for op in program.ops)
+    total = HEADER.size + len(records) + len(operations)
+    counts = [len(program.sections[name]) for name in SECTIONS[:4]]
+    firsts = [sum(counts[:i]) for i in range(4)]
+
+    def number(t: Tensor | None) -> int:
+        return NO_TENSOR if t is None else numbers[id(t)]
+
+    ends = (program.input, program.labels, program.output, program.loss)
+    fields = (
+        *(memory.arena_bytes, memory.const_bytes, program.batch, seed),
+        *(len(tensors), len(program.ops)),
+        *(*firsts, 0, *counts, counts[0] + counts[1]),
+        *(number(t) for t in ends),
+        lr,
+    )
+    blank = HEADER.pack(MAGIC, VERSION, HEADER.size, total, 0, *fields)
+    body = blank[16:] + records + operations
+    return HEADER.pack(MAGIC, VERSION, HEADER.size, total, zlib.crc32(body), *fields)[:16] + body
+
+
+def _tensor(t: Tensor, memory: Memory) -> bytes:
+    layout = t.layout(1)
+    rows = NO_ROWS
+    outer, axis, group = layout.outer, layout.axis, layout.group
+    if t.rows:
+        two = t.layout(2)
+        rows = ROWS_OUTER if two.outer != outer else ROWS_AXIS
+    kind, bits, container, pow2, fixed, rounding = _format(t)
+    enums = (SPACES.index(t.space), ROLES.index(t.role), kind, bits, container, pow2)
+    shared = int(layout.shared) if rows != ROWS_AXIS else 0
+    return TENSOR.pack(
+        *enums,
+        *(int(fixed is not None), rounding, rows, shared, 0, 0),
+        *(outer, axis, layout.inner, min(group, 2**32 - 1)),
+        *memory.of(t),
+        t.stream,
+        0.0 if fixed is None else fixed,
+    )
+
+
+def _format(t: Tensor) -> tuple[int, int, int, int, float | None, int]:
+    """kind, bits, container, pow2, the fixed range or None, rounding."""
+    fmt = t.fmt
+    if fmt is None:
+        return (KINDS["index"], 32, 32, 0, None, 0) if t.space == "io" else (4, 8, 8, 0, None, 0)
+    if isinstance(fmt, Float32):
+        return KINDS["float32"], 32, 32, 0, None, 0
+    kind = KINDS["asym" if isinstance(fmt, Asym) else "sym"]
+    container = 0 if fmt.container == "packed" else int(fmt.container)
+    if container == 0 and fmt.bits in (8, 16):
+        container = fmt.bits
+    fixed = None if isinstance(fmt.range, str) else float(np.float32(fmt.range))
+    return kind, fmt.bits, container, int(fmt.pow2), fixed, ROUNDINGS.index(fmt.rounding)
+
+
+def _op(op: Op, numbers: dict[int, int]) -> bytes:
+    places = [NO_TENSOR if t is None else numbers[id(t)] for t in op.places]
+    places += [NO_TENSOR] * (PLACES - len(places))
+    params = bytearray(4 * PARAMS)
+    for i, value in op.params.items():
+        struct.pack_into("<f" if isinstance(value, float) else "<I", params, 4 * i, value)
+    return OPERATION.pack(KERNELS[op.kernel], op.flags, *places, bytes(params))
