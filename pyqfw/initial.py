@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from . import quant
-from ._arrays import Array
-from .errors import DTypeError, NonFiniteError, QfwError, ShapeError
+from ._arrays import REALS, Array
+from .errors import DTypeError, QfwError, ShapeError
 from .lower.ir import stream_of
 from .plan import Plan
 
@@ -28,9 +28,22 @@ def values(plan: Plan) -> dict[str, Array]:
     return found
 
 
+def as_array(values: npt.ArrayLike, name: str) -> Array:
+    """What the caller gave as an array of some type."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as e:  # ragged, or a tensor that needs a gradient
+        raise DTypeError(f"{name} must be an array of numbers: {e}") from e
+
+
 def checked(plan: Plan, given: Mapping[str, npt.ArrayLike], strict: bool) -> dict[str, Array]:
     """Values for parameters, by name, shape and type; nothing is taken unless all are right."""
     parameters = plan.program.parameters
+    if not isinstance(given, Mapping):
+        raise QfwError(
+            f"state_dict must be a mapping to arrays, of {', '.join(map(repr, parameters))}, not "
+            f"{type(given).__name__}"
+        )
     missing = [name for name in parameters if name not in given]
     extra = [name for name in given if name not in parameters]
     if strict and (missing or extra):
@@ -41,22 +54,23 @@ def checked(plan: Plan, given: Mapping[str, npt.ArrayLike], strict: bool) -> dic
     for name in parameters:
         if name not in given:
             continue
-        array = np.asarray(given[name])
+        array = as_array(given[name], f"state_dict['{name}']")
         shape = parameters[name].shape
-        if array.dtype.kind not in "fiu":
+        if array.dtype.kind not in "fiu" and array.dtype.name not in REALS:
             raise DTypeError(f"state_dict['{name}'] must hold real numbers, not {array.dtype}")
         if array.shape != shape:
             raise ShapeError(f"state_dict['{name}'] must have the shape {shape}, not {array.shape}")
         with quant.float_mode(), np.errstate(over="ignore"):
             found[name] = np.array(array, np.float32, order="C")
-        if not np.isfinite(found[name]).all():
-            raise NonFiniteError(f"state_dict['{name}'] has a value that is not finite in float32")
+            quant.check_finite(found[name], f"state_dict['{name}']", named=array)
     return found
 
 
-def trained(plan: Plan, names: list[str]) -> tuple[str, ...]:
+def trained(plan: Plan, names: object) -> tuple[str, ...]:
     """The layers that shall learn, each of which there must be."""
     paths = [node.path for node in plan.nodes]
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise QfwError(f"train must be a list of layers such as {paths[-1:]}, not {names!r}")
     for name in names:
         if not any(path == name or path.startswith(f"{name}.") for path in paths):
             raise QfwError(f"train: there is no layer {name!r}; there are {', '.join(paths)}")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import prod
+from numbers import Integral
 from typing import Any
 
 from . import _arrays as arrays
@@ -173,25 +174,16 @@ def compile(
     under every policy.
     """
     if arrays.integer(micro_batches, "micro_batches", 1, MAX_BATCH) != 1:
-        raise QfwError("micro_batches: 1 is what there is")
+        raise QfwError(f"micro_batches must be 1, not {micro_batches}: more are not supported yet")
     if preprocess is not None:
-        raise QfwError("preprocess: None is what there is")
-    request = Request(
-        _typed(model, nn.Module, "model", "a layer or nn.Sequential"),
-        _shape(input_shape),
-        None if loss is None else _typed(loss, nn.Loss, "loss", "nn.CrossEntropyLoss()"),
-        None if optimizer is None else _typed(optimizer, optim.SGD, "optimizer", "optim.SGD(...)"),
-        Policy.float32() if policy is None else _typed(policy, Policy, "policy", "a q.Policy"),
-        arrays.integer(batch, "batch", 1, MAX_BATCH),
-        arrays.word(seed, "seed"),
-    )
-    return build(request)
+        raise QfwError(f"preprocess must be None, not {preprocess!r}: not supported yet")
+    settings: Any = (input_shape, loss, optimizer, policy, batch, seed)
+    return build(Request(model, *settings))
 
 
 def build(request: Request) -> Plan:
-    """The plan of a checked request."""
-    if request.optimizer is not None and request.loss is None:
-        raise QfwError("an optimizer needs a loss: pass loss=, or leave optimizer out")
+    """The plan of a request, which is checked."""
+    request = _checked(request)
     nodes = trace(request.model, request.input_shape, request.policy, request.train)
     for node in nodes:
         _check_formats(node, request)
@@ -202,21 +194,37 @@ def build(request: Request) -> Plan:
     return Plan(request, nodes, program, memory, _findings(program))
 
 
+def _checked(r: Request) -> Request:
+    """The request with every field of its type and in its range."""
+    policy = Policy.float32() if r.policy is None else r.policy
+    if r.optimizer is not None and r.loss is None:
+        raise QfwError("an optimizer needs a loss: pass loss=, or leave optimizer out")
+    return Request(
+        _typed(r.model, nn.Module, "model", "a layer or nn.Sequential"),
+        _shape(r.input_shape),
+        None if r.loss is None else _typed(r.loss, nn.Loss, "loss", "nn.CrossEntropyLoss()"),
+        None if r.optimizer is None else _typed(r.optimizer, optim.SGD, "optimizer", "optim.SGD()"),
+        _typed(policy, Policy, "policy", "a q.Policy such as Policy.int8()"),
+        arrays.integer(r.batch, "batch", 1, MAX_BATCH),
+        arrays.word(r.seed, "seed"),
+        r.train,
+    )
+
+
 def _typed(value: Any, kind: type, name: str, legal: str) -> Any:
     if not isinstance(value, kind):
         raise QfwError(f"{name} must be {legal}, not {value!r}")
     return value
 
 
-def _shape(value: object) -> tuple[int, ...]:
-    sizes = (value,) if isinstance(value, int) else value
-    try:
-        dims = tuple(arrays.integer(n, "input_shape", 1, 2**30) for n in sizes)  # type: ignore[attr-defined]
-    except TypeError:
-        dims = ()
-    if not dims or prod(dims) > 2**30:
-        raise ShapeError(f"input_shape must be a tuple of sizes without the batch, not {value!r}")
-    return dims
+def _shape(value: Any) -> tuple[int, ...]:
+    sizes = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    dims = [n for n in sizes if isinstance(n, Integral) and not isinstance(n, bool) and n >= 1]
+    if not dims or len(dims) < len(sizes) or prod(dims) > 2**30:
+        raise ShapeError(
+            f"input_shape must be a tuple of sizes >= 1 without the batch axis, not {value!r}"
+        )
+    return tuple(map(int, dims))
 
 
 def _check_formats(node: Node, request: Request) -> None:

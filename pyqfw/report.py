@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .lower.ir import ROLES, SECTIONS, Op, Program, Tensor
@@ -95,7 +96,7 @@ def _epilogue(op: Op) -> str:
     return " + ".join(parts + ["mask"] * (op.places[4] is not None))
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(r[k].split("\n")[-1]) for r in rows) for k in range(len(rows[0]))]
     right = {4, 5}
     lines = []
@@ -104,7 +105,8 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
         lines += heads
         cells = [first, *row[1:]]
         padded = [
-            c.rjust(w) if k in right else c.ljust(w) for k, (c, w) in enumerate(zip(cells, widths, strict=True))
+            c.rjust(w) if k in right else c.ljust(w)
+            for k, (c, w) in enumerate(zip(cells, widths, strict=True))
         ]
         lines.append("  ".join(padded).rstrip())
     return lines

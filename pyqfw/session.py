@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import dropwhile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arrays as arrays
-from . import initial, nn, quant
+from . import initial, quant
 from ._arrays import Array
 from ._core import ffi, lib
 from .errors import DTypeError, NonFiniteError, QfwError, ShapeError
 from .formats import Float32, SymInt32
 from .lower import Op, Tensor
+from .lower.memory import NET_BYTES
 from .plan import Plan, build
 from .quant import Stored
 from .tensor import QTensor, quantize
@@ -32,8 +34,8 @@ _CHANGES = ("loss", "optimizer", "policy", "batch", "seed", "input_shape")
 class Session:
     """A network that can be stepped, asked and looked into.
 
-    ``step(x, y)`` is ``forward(x)``, ``backward(y)``, ``update()``: the same operations, so the same
-    bits. Errors leave the session as it was.
+    ``step(x, y)`` is ``forward(x)``, ``backward(y)``, ``update()``: the same operations, so the
+    same bits. Errors leave parameters, gradients and state as they were.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -59,9 +61,16 @@ class Session:
         self._progress = ffi.new("qfw_progress *")
         self._io = ffi.new("qfw_io *")
         self._loss = ffi.new("float *")
-        self._last = -1  # the operation that ran last
+        self._last = -1  # the operation that ran last; what it and those before wrote is there
         self._rows = 0
+        self._turn = 0  # walks begun
+        self._has_gradients = False
+        self._fragile = _may_fail_late(plan)
+        self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self._load(initial.values(plan))
+
+    def __repr__(self) -> str:
+        return f"<Session of {self._plan!r}, {self.steps} steps>"
 
     # --- learning ---------------------------------------------------------------------------------
 
@@ -71,71 +80,66 @@ class Session:
 
     def step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """One update from up to `batch` rows; returns the mean loss."""
-        data, labels = self._inputs(x), None
-        labels = self._labels(y, len(data))
         self._needs_optimizer("step")
+        data = inputs(x, self._plan, self._plan.batch)
+        labels = self._labels(y, len(data))
+        kept = self._begin()
         with quant.float_mode():
-            self._last = -1
             pointers = ffi.from_buffer(data), ffi.from_buffer(labels)
             status = lib.qfw_step(self._net, *pointers, len(data), self._loss)
-            self._done(status, "step")
+            self._done(status, "step", kept=kept)
         self._last, self._rows = len(self._plan.ops) - 1, len(data)
+        self._has_gradients = True
+        self._source = {}
         return float(self._loss[0])
 
     def forward(self, x: npt.ArrayLike) -> Array:
         """The training forward; the output as float32."""
-        data = self._inputs(x)
+        data = inputs(x, self._plan, self._plan.batch)
         out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
         self._run("forward", len(data), x=data)
         self._run("output", len(data), out=out)
-        self._last = self._plan.section("output").stop - 1
         return out
 
     def backward(self, y: npt.ArrayLike) -> float:
         """The gradients of what `forward` saw; returns the mean loss."""
         self._needs_loss("backward")
-        if not self._last == self._plan.section("output").stop - 1:
+        if self._last != self._plan.section("output").stop - 1:
             raise QfwError("backward needs a forward right before it")
         labels = self._labels(y, self._rows)
         self._run("backward", self._rows, y=labels)
+        self._has_gradients = True
+        if any(node.policy.grads == "fused" for node in self._plan.nodes):
+            self._source = {}
         return self._read_loss()
 
     def update(self) -> None:
-        """Moves the parameters by the gradients there are."""
+        """Moves the parameters by the gradients of the last backward."""
         self._needs_optimizer("update")
-        if self._last < self._plan.section("backward").stop - 1:
+        if not self._has_gradients:
             raise QfwError("update needs a backward before it")
         self._run("update", max(self._rows, 1))
+        self._source = {}
 
     def trace(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Iterator[tuple[Op, dict[str, QTensor]]]:
-        """A step, stopped after each operation: (operation, the tensors that it wrote)."""
-        data = self._inputs(x)
-        labels = self._labels(y, len(data))
+        """A step, stopped after each operation: (operation, the tensors that it wrote).
+
+        The step is done when the last operation has been asked for.
+        """
         self._needs_optimizer("trace")
-        out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
-        self._rows = len(data)
-        pointers = [ffi.from_buffer(a) for a in (data, labels, out)]
-        done = ffi.new("uint32_t *")
-        for i, op in enumerate(self._plan.ops):
-            self._io.x, self._io.y, self._io.out = pointers
-            with quant.float_mode():
-                status = lib.qfw_walk(self._net, self._io, len(data), i, 1, done)
-                self._done(status, "trace", i)
-            self._last = i
-            if not self._plan.section("update") and i == len(self._plan.ops) - 1:
-                self._run("update", len(data))  # fused: the step ends here
-            yield op, {t.name: self._read(t) for t in op.written if t.fmt and t.space == "arena"}
+        data = inputs(x, self._plan, self._plan.batch)
+        return self._traced(data, self._labels(y, len(data)))
 
     # --- asking -----------------------------------------------------------------------------------
 
     def predict(self, x: npt.ArrayLike) -> Array:
         """The output for any number of rows, each as if it were alone."""
-        data = self._inputs(x, any_number=True)
+        data = inputs(x, self._plan, None)
         out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
         if len(data):
             target = ffi.from_buffer("float[]", out, require_writable=True)
+            self._begin()
             with quant.float_mode():
-                self._last = -1
                 status = lib.qfw_infer(self._net, ffi.from_buffer(data), len(data), target)
                 self._done(status, "predict")
         return out
@@ -149,8 +153,8 @@ class Session:
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next update."""
-        return float(self._get().lr)
+        """The learning rate of the next update: a float32, as its shortest decimal."""
+        return float(str(np.float32(self._get().lr)))
 
     @lr.setter
     def lr(self, value: float) -> None:
@@ -170,21 +174,23 @@ class Session:
     def grad(self, name: str) -> QTensor:
         """A parameter's gradient as it is stored."""
         program = self._plan.program
-        if name in program.parameters and name not in program.gradients:
-            node = next(n for n in self._plan.nodes if name.startswith(f"{n.path}."))
-            why = 'grads="fused" stores none' if node.learns else "it is frozen"
+        self._needs_loss(f"grad('{name}')")
+        parameter = _known(program.parameters, name, "grad")
+        grad = program.gradients.get(name)
+        if grad is None:
+            frozen = parameter.space == "const"
+            why = "it is frozen" if frozen else 'grads="fused" updates at once and stores none'
             raise QfwError(f"grad('{name}'): there is no gradient: {why}")
-        grad = self._read(_known(program.gradients, name, "grad"))
-        if self._last < self._plan.section("backward").stop - 1 and not self.steps:
+        if not self._has_gradients:
             raise QfwError(f"grad('{name}'): no backward has run yet")
-        return grad
+        return self._read(grad)
 
     def wire(self, layer: str) -> QTensor:
         """A layer's output, of the last forward. Layers that are one operation share a wire."""
         t = _known(self._plan.program.wires, layer, "wire")
         written = [i for i, op in enumerate(self._plan.ops) if t in op.written]
         if self._last < 0 or self._last < min(written):
-            raise QfwError(f"wire('{layer}'): no forward has run since the last predict")
+            raise QfwError(f"wire('{layer}'): there is none before a forward, or after a predict")
         if self._overwritten(t, max(i for i in written if i <= self._last)):
             raise QfwError(
                 f"wire('{layer}'): its memory has been used again since; look after forward(), or "
@@ -194,16 +200,18 @@ class Session:
 
     def state_dict(self) -> dict[str, Array]:
         """The parameters' values: float32, by PyTorch's names."""
-        return {name: self.tensor(name).numpy() for name in self._plan.program.parameters}
+        return {name: _values(self.tensor(name)) for name in self._plan.program.parameters}
 
     def load_state_dict(self, values: Mapping[str, npt.ArrayLike], strict: bool = True) -> None:
         """Sets parameters, encoded in their formats; all of them unless not strict."""
         self._load(initial.checked(self._plan, values, strict))
+        self._last = -1  # no backward of what other parameters made
 
     def recompile(self, *, train: list[str] | None = None, **changes: Any) -> Session:
         """The same network under other arguments of `q.compile`; `train`: the layers that learn.
 
-        Parameters and state keep their bits where the format stays, else their values.
+        Parameters keep their bits where the format stays, else their values; before an update,
+        those that they were made of. The optimizer's state stays with the optimizer.
         """
         unknown = sorted(set(changes) - set(_CHANGES))
         if unknown:
@@ -212,8 +220,6 @@ class Session:
         request = self._plan.request
         if train is not None:
             changes["train"] = initial.trained(self._plan, train)
-        if "batch" in changes:
-            arrays.integer(changes["batch"], "batch", 1, 1 << 24)
         net = Session(build(replace(request, **changes)))
         net._take_over(self)
         return net
@@ -222,24 +228,17 @@ class Session:
 
     def _take_over(self, other: Session) -> None:
         mine, theirs = self._plan.program, other._plan.program
-        fresh = other._source or {}
-        floats: dict[str, Array] = {}
         for name, t in mine.parameters.items():
             stored = other.tensor(name)
-            if stored.format == t.fmt:
-                self._write(t, stored)
-                if name in fresh:
-                    floats[name] = fresh[name]
+            if name in other._source and stored.format != t.fmt:
+                self._write(t, self._encoded(t, other._source[name]))
             else:
-                floats[name] = fresh.get(name, stored.numpy())
-                self._write(t, self._encoded(t, floats[name]))
-        self._source = floats if fresh else None
+                self._write(t, _converted(stored, t))
+        self._source = dict(other._source)
         same = self._plan.request.optimizer == other._plan.request.optimizer
         for name, t in mine.states.items():
             if same and name in theirs.states:
-                stored = other._read(theirs.states[name])
-                kept = stored if stored.format == t.fmt else self._encoded(t, stored.numpy())
-                self._write(t, kept)
+                self._write(t, _converted(other._read(theirs.states[name]), t))
         progress = other._get()
         keep = self._get()
         keep.step = progress.step
@@ -251,9 +250,26 @@ class Session:
         parameters = self._plan.program.parameters
         for name, stored in {n: self._encoded(parameters[n], x) for n, x in values.items()}.items():
             self._write(parameters[name], stored)
-        kept = getattr(self, "_source", None) or {}
-        self._source: dict[str, Array] | None = {**kept, **values}
-        self._source_step = self.steps
+        self._source = {**self._source, **values}
+
+    def _traced(self, data: Array, labels: Array) -> Iterator[tuple[Op, dict[str, QTensor]]]:
+        out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
+        pointers = [ffi.from_buffer(a) for a in (data, labels, out)]
+        done = ffi.new("uint32_t *")
+        kept = self._begin()
+        turn, self._rows, self._source = self._turn, len(data), {}
+        for i, op in enumerate(self._plan.ops):
+            if turn != self._turn:
+                raise QfwError("trace: the session has been used otherwise; begin another trace")
+            self._io.x, self._io.y, self._io.out = pointers
+            with quant.float_mode():
+                status = lib.qfw_walk(self._net, self._io, len(data), i, 1, done)
+                self._done(status, "trace", i, kept)
+            self._last = i
+            self._has_gradients |= i == self._plan.section("backward").stop - 1
+            if i == len(self._plan.ops) - 1 and not self._plan.section("update"):
+                self._run("update", len(data))  # fused: the step ends here
+            yield op, {t.name: self._read(t) for t in op.written if t.fmt and t.space == "arena"}
 
     def _encoded(self, t: Tensor, x: Array) -> QTensor:
         assert t.fmt is not None
@@ -316,13 +332,23 @@ class Session:
         held = {name: ffi.from_buffer(array) for name, array in buffers.items()}
         for name in ("x", "y", "out"):
             setattr(self._io, name, held.get(name, ffi.NULL))
+        ops, last, kept = self._plan.section(section), self._last, self._begin()
         with quant.float_mode():
-            last, self._last = self._last, -1
             status = lib.qfw_run_section(self._net, _SECTIONS[section], self._io, rows)
-            self._done(status, section)
-        self._last, self._rows = max(last, self._plan.section(section).stop - 1), rows
-        if section == "forward":
-            self._last = self._plan.section(section).stop - 1
+            self._done(status, section, kept=kept)
+        # An update by older gradients leaves nothing of a forward.
+        self._last = ops.stop - 1 if ops.start == 0 or last >= ops.start - 1 else -1
+        self._rows = rows
+
+    def _begin(self) -> Array | None:
+        """Before a walk; a copy of what lasts, where the walk may fail after it wrote some."""
+        self._turn += 1
+        self._last = -1
+        return self._lasting().copy() if self._fragile else None
+
+    def _lasting(self) -> Array:
+        """Parameters, gradients and state."""
+        return self._arena[NET_BYTES : self._plan.layout.persistent_bytes]
 
     def _read_loss(self) -> float:
         t = self._plan.program.loss
@@ -338,24 +364,28 @@ class Session:
         if self._plan.request.optimizer is None:
             raise QfwError(f"{what}: this plan was compiled without an optimizer")
 
-    def _inputs(self, x: npt.ArrayLike, any_number: bool = False) -> Array:
-        return inputs(x, self._plan, any_number)
-
     def _labels(self, y: npt.ArrayLike, rows: int) -> Array:
-        self._needs_loss("labels")
         return labels(y, rows, int(np.prod(self._plan.nodes[-1].out_shape)))
 
-    def _done(self, status: int, what: str, op: int | None = None) -> None:
-        """Turns a status of the core into an exception."""
+    def _done(
+        self, status: int, what: str, op: int | None = None, kept: Array | None = None
+    ) -> None:
+        """Turns a status of the core into an exception, `kept` being put back."""
         if status == lib.QFW_OK:
             return
+        if kept is not None:
+            self._lasting()[:] = kept
         text = ffi.string(lib.qfw_status_text(status)).decode()
         place = ""
         if op is not None:
             at = self._plan.ops[op]
             place = f" at operation {op}, {at.kernel} of layer '{at.layer}'"
-        kind = NonFiniteError if status == lib.QFW_E_NONFINITE else QfwError
-        raise kind(f"{what}{place}: {text}")
+        if status == lib.QFW_E_NONFINITE:  # not the caller's data: those were checked
+            raise NonFiniteError(
+                f"{what}{place}: a value in the network is infinite or NaN: it has diverged; go "
+                f"back to good parameters (load_state_dict) with a smaller lr"
+            )
+        raise QfwError(f"{what}{place}: {text}")
 
 
 def check_plan(data: Array, plan: Plan | None = None) -> None:
@@ -379,42 +409,61 @@ def check_plan(data: Array, plan: Plan | None = None) -> None:
     raise QfwError(f"plan: {text}" + (f": {', '.join(place)}" if place else ""))
 
 
-def inputs(x: npt.ArrayLike, plan: Plan, any_number: bool) -> Array:
-    """Rows as the core takes them: float32, in C order, finite."""
+def inputs(x: npt.ArrayLike, plan: Plan, most: int | None) -> Array:
+    """Rows as the core takes them: float32, in C order, finite; 1 to `most`, or any number."""
     shape = plan.request.input_shape
-    given = np.asarray(x)
-    if given.dtype.kind not in "fiu":
+    given = initial.as_array(x, "x")
+    if given.dtype.kind not in "fiu" and given.dtype.name not in arrays.REALS:
         raise DTypeError(f"x must be an array of real numbers, not {given.dtype}")
     if given.ndim != len(shape) + 1 or given.shape[1:] != shape:
-        wanted = ("n", *shape)
-        raise ShapeError(f"x must have the shape ({', '.join(map(str, wanted))}), not {given.shape}")
-    if not any_number and not 1 <= len(given) <= plan.batch:
+        wanted = ", ".join(map(str, ("n", *shape)))
+        raise ShapeError(f"x must have the shape ({wanted}), n rows, not {given.shape}")
+    if most is not None and not 1 <= len(given) <= most:
         raise ShapeError(
-            f"x has {len(given)} rows: the plan takes 1 to {plan.batch} (its batch); "
-            f"compile with a larger batch, or predict"
+            f"x has {len(given)} rows: the plan takes 1 to {most} (its batch); give fewer, or "
+            f"recompile with another batch"
         )
     with quant.float_mode(), np.errstate(over="ignore"):
-        data = np.ascontiguousarray(given, np.float32)
+        data = np.require(given, np.float32, ["C", "A"])
         quant.check_finite(data, "x", named=given)
     return data
 
 
 def labels(y: npt.ArrayLike, rows: int, classes: int) -> Array:
     """Class numbers as the core takes them: int32, one a row."""
-    given = np.asarray(y)
-    if given.dtype.kind not in "iu":
-        raise DTypeError(f"y must be an array of integers (class numbers), not {given.dtype}")
+    given = initial.as_array(y, "y")
     if given.shape != (rows,):
         raise ShapeError(f"y must have the shape ({rows},), a label a row of x, not {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise DTypeError(f"y must be an array of integers (class numbers), not {given.dtype}")
     wrong = (given < 0) | (given >= classes)
     if wrong.any():
         at = int(np.argmax(wrong))
         raise QfwError(f"y[{at}] is {given[at]}: labels must be 0 to {classes - 1}")
-    return np.ascontiguousarray(given, np.int32)
+    return np.require(given, np.int32, ["C", "A"])
+
+
+def _may_fail_late(plan: Plan) -> bool:
+    """Whether an operation that refuses NaN and infinity comes when some of what lasts is written."""
+    late = dropwhile(lambda op: not any(t.lasts for t in op.written), plan.ops)
+    return any(op.kernel == "convert" and op.used[1].fmt == Float32() for op in late)
+
+
+def _converted(stored: QTensor, t: Tensor) -> QTensor:
+    """The same bits where the formats are equal, else the same values as near as it goes."""
+    assert t.fmt is not None
+    if isinstance(stored.format, Float32) and t.fmt != stored.format:
+        quant.check_finite(stored.codes, f"'{t.name}'")
+    return stored.to(t.fmt, rounding="half_away")
+
+
+def _values(t: QTensor) -> Array:
+    """Values as float32; those of Float32 as they are, finite or not."""
+    return t.codes.copy() if isinstance(t.format, Float32) else t.numpy()
 
 
 def _known(items: Mapping[str, Tensor], name: str, what: str) -> Tensor:
-    if name not in items:
+    if not isinstance(name, str) or name not in items:
         legal = ", ".join(map(repr, items)) or "none"
         raise QfwError(f"{what}({name!r}): no such name; there are {legal}")
     return items[name]

@@ -67,8 +67,8 @@ class Operand:
 
     @property
     def bound(self) -> int:
-        """Q of the bits."""
-        return o.top_code(self.bits)
+        """Q of the bits, of 16 at most: 17 are yet to be widened."""
+        return o.top_code(min(self.bits, 16))
 
     @property
     def T(self) -> Operand:  # noqa: N802  # as numpy has it
@@ -144,14 +144,18 @@ class Sym12:
 
 
 def varies(t: Tensor) -> tuple[bool, bool]:
-    """Has the format a scale for each index of axis 0, has it several along the rest?"""
-    f = t.format
+    """Of a matrix: has the format a scale for each row, has it several along a row?
+
+    Groups and rows are those of the shape that the tensor was encoded in.
+    """
+    f, columns = t.format, t.shape[1]
     if is_float(f) or (f.axis is None and f.group is None):
         return False, False
     if f.group is not None:
-        return True, f.group < int(np.prod(t.origin[1:]))
+        whole = int(np.prod(t.origin[1:])) == columns
+        return True, not whole or f.group < columns
     if f.axis == "row":
-        return True, int(np.prod(t.origin[1:-1])) > 1
+        return True, t.origin[-1] != columns
     k = range(len(t.origin))[f.axis]
     return k == 0, k > 0
 
@@ -188,8 +192,9 @@ def widen(op: Operand, f: int, runs: Array | None = None, fold: Operand | None =
     bits = op.bits + f
     code = rescaled(op.m, sigma, s_out, bits, "half_away", np.zeros_like(op.m))
     q = o.top_code(bits)
-    rangeless = np.zeros(index.shape, bool) | ~(top > 0)[index]
-    return Operand(np.clip(code, -q, q), s_out, bits, rangeless)
+    used = np.zeros(top.shape, bool)
+    used[index[code != 0]] = True
+    return Operand(np.clip(code, -q, q), s_out, bits, (s_out == 1) & ~used[index])
 
 
 def spare_bits(bits: int, fits: Callable[[int], bool]) -> int:

@@ -27,6 +27,7 @@ from oracle_update import Streams, updated
 Policy: TypeAlias = Any
 Layer: TypeAlias = tuple[Any, ...]
 """("linear", path, inputs, outputs, bias), ("quant", path, fmt), ("relu", path), ("flatten", path)
+or ("flatten", path, first, last)
 """
 
 
@@ -65,8 +66,10 @@ class Net:
         *,
         seed: int = 0,
         batch: int = 1,
+        frozen: Sequence[str] = (),
     ) -> None:
         self.layers = list(layers)
+        self.frozen = frozenset(frozen)
         self.policies = policies
         self.sgd = sgd
         self.lr = float(sgd.lr)
@@ -83,7 +86,7 @@ class Net:
     # ---- parameters ------------------------------------------------------------------------------
 
     def policy(self, path: str) -> Policy:
-        """The policy of a layer: its own, or that of ""."""
+        """The policy of a layer: its own, or that of "", the network."""
         if not isinstance(self.policies, Mapping):
             return self.policies
         return self.policies[path if path in self.policies else ""]
@@ -110,7 +113,7 @@ class Net:
             fmt = policy.weights if kind == "weight" else policy.bias
             array = np.asarray(value, np.float32)
             self.params[name] = _at_absmax(array, fmt)
-            if self.sgd.momentum:
+            if self.sgd.momentum and path not in self.frozen:
                 self.state[name] = _at_absmax(np.zeros_like(array), policy.state)
 
     def _key(self, path: str, role: str) -> o.Key:
@@ -132,9 +135,14 @@ class Net:
         """Each layer's output as the last forward pass kept it, and "input"."""
         return self.last.wires
 
+    @property
+    def rows(self) -> int:
+        """Of the last forward pass."""
+        return self.last.wires["input"].shape[0]
+
     def _run(self, x: Array) -> Pass:
         done = Pass()
-        fmt = self.policy(self.layers[0][1]).input
+        fmt = self.policy("").input
         value: Source = encode(Acc(np.asarray(x, np.float32)), fmt, self._key("input", "wire"))
         done.wires["input"] = value
         pending: list[str] = []  # layers whose output is an accumulator so far; its maker first
@@ -149,15 +157,19 @@ class Net:
                 pending = []
             if kind == "linear":
                 assert isinstance(value, Tensor)
-                done.operands[path] = value
-                value = self._product(path, value)
+                done.operands[path] = matrix(value)
+                out = self._product(path, done.operands[path])
+                value = out.reshape((*value.shape[:-1], out.shape[-1]))
             elif kind == "relu":
                 value = value.relu()
             elif kind == "flatten":
-                value = value.reshape((value.shape[0], -1))
+                first, last = rest or (1, len(value.shape) - 1)
+                value = value.reshape((*value.shape[:first], -1, *value.shape[last + 1 :]))
             done.wires[path] = value
             if isinstance(value, Acc):
                 pending.append(path)
+        for p in pending:  # never stored: the accumulator as it is in the end
+            done.wires[p] = value.reshape(done.wires[p].shape)
         done.output = value
         return done
 
@@ -174,7 +186,8 @@ class Net:
         """Errors and gradients of the last forward pass; the mean loss."""
         self.errors, self.raw_errors, self.grads = {}, {}, {}
         error = self._loss(np.asarray(y))
-        trained = [path for kind, path, *_ in self.layers if kind == "linear"]
+        linear = [path for kind, path, *_ in self.layers if kind == "linear"]
+        trained = [path for path in linear if path not in self.frozen]
         for kind, path, *_ in reversed(self.layers):
             kept = self.wires[path]
             error = error.reshape(kept.shape)
@@ -187,16 +200,18 @@ class Net:
                 self.raw_errors[path] = error
                 stored = encode(error, self.policy(path).errors, self._key(path, "error"))
                 self.errors[path] = stored
-                self._gradients(path, stored)
+                if path in trained:
+                    self._gradients(path, matrix(stored))
                 if path == trained[0]:
                     break
-                error = self._propagated(path, stored)
+                error = self._propagated(path, matrix(stored))
         return self.loss
 
     def _loss(self, y: Array) -> Acc:
         """Sets the mean loss; the error of the output."""
         output, rows = self.last.output, len(y)
-        if self.policy(self.layers[-1][1]).forward == "sym":
+        last = [path for kind, path, *_ in self.layers if kind == "linear"][-1]
+        if self.policy(last).forward == "sym":
             z = encode(output, Sym16())
             assert z.scale is not None
             codes, self.loss = softmax.cross_entropy(z.codes, z.scale, y)
@@ -207,13 +222,14 @@ class Net:
 
     def _gradients(self, path: str, error: Tensor) -> None:
         policy, wire = self.policy(path), self.last.operands[path]
+        terms = self.batch * error.shape[0] // self.rows
         if policy.weight_grad == "sym":
-            found = {"weight": weight_gradient(error, wire, self.batch)}
+            found = {"weight": weight_gradient(error, wire, terms)}
         else:
             found = {"weight": Acc(float_product(error.floats().T, wire.floats()))}
         if f"{path}.bias" in self.params:
             if policy.bias_grad == "sym":
-                found["bias"] = bias_gradient(error, self.batch)
+                found["bias"] = bias_gradient(error, terms)
             else:
                 ones = np.ones((1, error.shape[0]), np.float32)
                 found["bias"] = Acc(float_product(ones, error.floats())[0])
@@ -249,6 +265,11 @@ class Net:
         loss = self.backward(y)
         self.update()
         return loss
+
+
+def matrix(t: Tensor) -> Tensor:
+    """A row for each position of each row."""
+    return t.reshape((-1, t.shape[-1]))
 
 
 def in_range(t: Source) -> Array:

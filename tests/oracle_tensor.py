@@ -329,7 +329,7 @@ def encode(
         return Tensor(fmt, source.floats(), origin=shape)
     index = _index(shape, fmt.axis, fmt.group).reshape(shape)
     scale_shape = o.layout(shape, fmt.axis, fmt.group)[1]
-    if isinstance(source, Tensor) and _carries(source, fmt, index):
+    if isinstance(source, Tensor) and _carries(source, fmt, shape):
         return replace(source, format=fmt)
     ranges = extremes(source, index, prod(scale_shape))
     found = [_found(fmt, lo, hi, dynamic) for lo, hi in ranges]
@@ -350,11 +350,20 @@ def encode(
     return replace(t, saturated=int(((n < lo_hi[0]) | (n > lo_hi[1])).sum()))
 
 
-def _carries(t: Tensor, fmt: Format, index: Array) -> bool:
-    """Do the formats differ at most in container and rounding, over the same runs (section 9)?"""
+def _carries(t: Tensor, fmt: Format, shape: tuple[int, ...]) -> bool:
+    """Do the formats differ at most in container and rounding, over the same runs (section 9)?
+
+    The same whatever the length of the first axis, which may count the rows of a step.
+    """
 
     def rules(f: Format) -> tuple[object, ...]:
-        return (f.asymmetric, f.bits, f.axis, f.group, f.scale, f.range)
+        return (f.asymmetric, f.bits, f.scale, f.range)
 
-    same = not is_float(t.format) and rules(t.format) == rules(fmt)
-    return same and bool(np.array_equal(t.index, index))
+    def runs(f: Format, dims: tuple[int, ...], more: int) -> Array:
+        longer = (dims[0] + more, *dims[1:]) if dims else dims
+        return _index(longer, f.axis, f.group)
+
+    if is_float(t.format) or rules(t.format) != rules(fmt):
+        return False
+    pairs = ((runs(t.format, t.origin, n), runs(fmt, shape, n)) for n in (0, 1))
+    return all(np.array_equal(a, b) for a, b in pairs)

@@ -132,22 +132,26 @@ def updated(
 
 
 def ranged(t: Tensor, g: Source, c: Array) -> Tensor:
-    """Scales that have no range yet take one from the gradient."""
+    """Scales that have no range yet take one from the gradient, and a zero point in the middle."""
     if is_float(t.format) or not t.rangeless().any():
         return t
     assert t.scale is not None
     scale = t.scale.copy()
-    flat = scale.reshape(-1)
-    found = extremes(g, t.index, flat.size)
+    zero = None if t.zero is None else t.zero.copy()
+    found = extremes(g, t.index, scale.size)
     top = o.top_code(t.format.bits, t.format.asymmetric)
     for i in np.flatnonzero(t.rangeless()):
-        largest = min(o.smallest_above(max(found[i][1], -found[i][0])), o.largest_finite())
+        largest = min(o.scale_above(max(found[i][1], -found[i][0])), o.largest_finite())
         with quiet():
             s_in = normal(normal(np.float32(4) * c) * np.float32(float(largest)))
-        if s_in > 0:
-            q = top - (0 if t.zero is None else int(t.zero.reshape(-1)[i]))
-            flat[i] = float(o.scale(Fraction(float(s_in)), 1, q, t.format.pow2))
-    return replace(t, scale=scale)
+        if not any(found[i]) or s_in == 0:
+            continue
+        if zero is not None:
+            zero.reshape(-1)[i] = top // 2
+        q = top if zero is None else top - top // 2
+        scale.reshape(-1)[i] = float(o.scale(Fraction(float(s_in)), 1, q, t.format.pow2))
+    moved = replace(t, scale=scale, zero=zero)
+    return moved.with_ints(t.ints())
 
 
 def _float_step(

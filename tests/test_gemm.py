@@ -1,4 +1,4 @@
-"""Products: exact integers and floats in ascending order, the same bits in every ISA at every tail."""
+"""Products: exact integers, floats in ascending order, the same bits in every ISA at every tail."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def multiply(
     isa: str, a: Any, b: Any, sizes: tuple[int, int, int], strides: tuple[int, int, int, int]
 ) -> np.ndarray:
     """The m x n product; nothing behind it is written. a and b: what lies in memory."""
-    m, n, k = sizes
+    m, n, _ = sizes
     floats = a.dtype == np.float32
-    # Blocks of the heap that end where the operand ends: the address sanitizer watches them.
-    blocks = [bytearray(x.tobytes()) for x in (a, b)]
+    # Copies: blocks of the heap that end where the operand ends, for the address sanitizer.
+    blocks = [np.array(x, order="C") for x in (a, b)]
     gemm = ffi.new("qfw_gemm *")
     gemm.a, gemm.b = (ffi.from_buffer(block) for block in blocks)
     gemm.a_width, gemm.b_width = 8 * a.itemsize, 8 * b.itemsize

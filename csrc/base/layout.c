@@ -40,9 +40,12 @@ static int64_t end_of(const qfw_layout *layout, int64_t g)
 
 qfw_run qfw_run_at(const qfw_layout *layout, int64_t element)
 {
+    /* Divisions by 1, and of what is below 1, are left out: a 64-bit one costs as much as the rest.
+     */
     const int64_t row = layout->axis * layout->inner;
-    const int64_t outer = element / row, in_row = element % row;
-    const int64_t g = in_row / layout->inner / layout->group;
+    const int64_t outer = layout->outer == 1 ? 0 : element / row, in_row = element - outer * row;
+    const int64_t at = layout->inner == 1 ? in_row : in_row / layout->inner;
+    const int64_t g = layout->group == 1 ? at : at < layout->group ? 0 : at / layout->group;
     const int64_t before = layout->shared != 0 ? 0 : outer * qfw_groups(layout);
     const qfw_run run = {element, end_of(layout, g) - in_row, before + g};
     return run;

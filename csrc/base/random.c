@@ -18,9 +18,13 @@ void qfw_draws(const qfw_key *key, uint32_t first, size_t n, uint32_t *out)
 
 void qfw_uniforms(const qfw_key *key, uint64_t first, size_t n, uint32_t *out)
 {
-    qfw_uniform s;
-    qfw_uniform_seek(&s, key, first);
-    for (size_t i = 0; i < n; i++) {
-        out[i] = qfw_uniform_next(&s);
+    for (size_t i = 0; i < n;) {
+        const qfw_draw_pair d = qfw_block_draw(key, first + i);
+        const uint32_t from = (uint32_t)((first + i) & 31);
+        const size_t count = n - i < 32 - from ? n - i : 32 - from;
+        for (uint32_t k = 0; k < count; k++) {
+            out[i + k] = qfw_add32(d.a, qfw_mul32(from + k, d.b));
+        }
+        i += count;
     }
 }

@@ -38,33 +38,4 @@ static inline qfw_draw_pair qfw_block_draw(const qfw_key *key, uint64_t element)
     return d;
 }
 
-/* u of elements in ascending order: two draws at each block of 32, one addition an element in
- * between. */
-typedef struct {
-    const qfw_key *key;
-    uint64_t next; /* the element that `u` is for */
-    uint32_t u, step;
-} qfw_uniform;
-
-static inline void qfw_uniform_seek(qfw_uniform *s, const qfw_key *key, uint64_t element)
-{
-    const qfw_draw_pair d = qfw_block_draw(key, element);
-    s->key = key;
-    s->next = element;
-    s->step = d.b;
-    s->u = qfw_add32(d.a, qfw_mul32((uint32_t)(element & 31), d.b));
-}
-
-static inline uint32_t qfw_uniform_next(qfw_uniform *s)
-{
-    const uint32_t u = s->u;
-    s->next++;
-    if ((s->next & 31) != 0) {
-        s->u = qfw_add32(u, s->step);
-    } else {
-        qfw_uniform_seek(s, s->key, s->next);
-    }
-    return u;
-}
-
 #endif

@@ -27,8 +27,11 @@ static qfw_num normalise_up(uint64_t mant, int32_t exp, bool sticky, int width)
 qfw_num qfw_num_f32(float v)
 {
     const uint32_t u = qfw_bits_f32(v) & 0x7FFFFFFFu, e = u >> 23;
-    const uint32_t mant = (u & 0x7FFFFFu) | (e != 0 ? 0x800000u : 0u);
-    return normalise_up(mant, (int32_t)(e != 0 ? e : 1) - 150, false, 24);
+    if (e != 0) {
+        const qfw_num normal = {(u & 0x7FFFFFu) | 0x800000u, (int32_t)e - 150};
+        return normal;
+    }
+    return normalise_up(u, -149, false, 24);
 }
 
 qfw_num qfw_num_f64(double v)

@@ -6,18 +6,21 @@
 
 /* ---- convert ---- */
 
-static bool same_sharing(const qfw_layout *a, const qfw_layout *b)
+/* Whether the same elements share a scale, whatever the rows of a step. */
+static bool same_sharing(const qfw_plan_tensor *a, const qfw_plan_tensor *b)
 {
-    return a->outer == b->outer && a->axis == b->axis && a->inner == b->inner &&
-           a->group == b->group && a->shared == b->shared;
+    const uint32_t a_run = a->group < a->axis ? a->group : a->axis;
+    const uint32_t b_run = b->group < b->axis ? b->group : b->axis;
+    return a->rows == b->rows && a->outer == b->outer && a->axis == b->axis &&
+           a->inner == b->inner && a_run == b_run && a->shared == b->shared;
 }
 
-/* Whether only the slots differ: then scales carry over, and so do codes. */
+/* Whether only the slots and the rounding differ: then scales carry over, and so do codes. */
 static bool same_codes(const qfw_operand *a, const qfw_operand *b)
 {
-    const qfw_format *f = &a->t.format, *g = &b->t.format;
-    return f->kind == g->kind && f->kind != QFW_FLOAT32 && f->bits == g->bits &&
-           f->pow2 == g->pow2 && same_sharing(&a->t.layout, &b->t.layout);
+    const qfw_plan_tensor *p = a->plan, *q = b->plan;
+    return p->kind == q->kind && p->kind != QFW_FLOAT32 && p->bits == q->bits &&
+           p->pow2 == q->pow2 && p->range == q->range && p->limit == q->limit && same_sharing(p, q);
 }
 
 /* scale(R, 1, Q) of the numerics page for every scale, and no zero point. */

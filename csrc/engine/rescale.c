@@ -29,10 +29,29 @@ static span span_of(const qfw_operand *x, int64_t scale)
     return s;
 }
 
+/* Whether n bytes are 0, eight at a time. */
+static bool are_zero(const uint8_t *p, int64_t n)
+{
+    uint64_t word = 0, any = 0;
+    for (; n >= 8; n -= 8, p += 8) {
+        memcpy(&word, p, 8);
+        any |= word;
+    }
+    for (; n > 0; n--, p++) {
+        any |= *p;
+    }
+    return any == 0;
+}
+
 bool qfw_has_no_range(const qfw_operand *x, int64_t scale)
 {
     if (x->t.scale[scale] != 1.0f) {
         return false;
+    }
+    const int slot = qfw_slot(&x->t.format) / 8;
+    if (x->plan->kind == QFW_SYM && slot > 0 && qfw_runs_per_scale(&x->t.layout) == 1) {
+        const qfw_run run = qfw_run_of(&x->t.layout, scale, 0);
+        return are_zero((const uint8_t *)x->t.codes + run.first * slot, run.n * slot);
     }
     const span s = span_of(x, scale);
     return s.least == 0 && s.most == 0;
@@ -85,6 +104,11 @@ static qfw_num largest(const qfw_tensor *g, qfw_run run, int64_t first)
         }
         const qfw_run part = qfw_run_at(&g->layout, i);
         int64_t n = part.n < end - i ? part.n : end - i;
+        if (g->format.kind == QFW_SYM && qfw_slot(&g->format) == 8 &&
+            are_zero((const uint8_t *)g->codes + i, n)) {
+            i += n;
+            continue;
+        }
         n = n < QFW_TILE ? n : QFW_TILE;
         uint32_t size = 0;
         qfw_load_codes(g, i, (size_t)n, part.scale, m);

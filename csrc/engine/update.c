@@ -44,6 +44,10 @@ const char *qfw_rule_update(const qfw_call *call)
 
 static qfw_coef coef(float c, float s_from, float s_to, int32_t frac, bool wide)
 {
+    if (c == 0.0f) {
+        const qfw_coef none = {0, 1 << 28, 0, 0};
+        return none;
+    }
     const float v = qfw_normal_f32(qfw_div_f32(qfw_normal_f32(c * s_from), s_to));
     qfw_coef k = {0, 1 << 28, 0, 0};
     if (v == 0.0f) {
@@ -88,16 +92,36 @@ typedef struct {
     const qfw_operand *param, *state; /* state NULL: none */
     const qfw_tensor *g;
     int64_t first; /* the element that g begins with */
-    bool wide;
+    bool wide;     /* a term needs 64 bits */
+    bool bytes;    /* all codes are plain int8 */
     factors f;
     qfw_rounding rounding;
+    qfw_rounding state_rounding;
     qfw_key key, state_key;
     uint8_t *flags;
+    int64_t drawn; /* the element that u and u_v begin with; -1: none yet */
+    uint32_t u[QFW_TILE], u_v[QFW_TILE];
 } job;
 
 typedef struct {
     int64_t at, n, param, g, state; /* elements and the scales' numbers */
 } stretch;
+
+/* Words for the tile that element i lies in; returns i's place in them. */
+static size_t draw(job *j, int64_t i)
+{
+    const int64_t at = i - i % QFW_TILE;
+    if (j->drawn != at) {
+        j->drawn = at;
+        if (j->rounding == QFW_STOCHASTIC) {
+            qfw_uniforms(&j->key, (uint64_t)at, QFW_TILE, j->u);
+        }
+        if (j->state != NULL && j->state_rounding == QFW_STOCHASTIC) {
+            qfw_uniforms(&j->state_key, (uint64_t)at, QFW_TILE, j->u_v);
+        }
+    }
+    return (size_t)(i - at);
+}
 
 static int64_t shorter(int64_t a, int64_t b)
 {
@@ -123,15 +147,6 @@ static stretch stretch_at(const job *j, int64_t i, int64_t end)
         s.state = run.scale;
     }
     return s;
-}
-
-static void draw(const job *j, const qfw_key *key, qfw_rounding mode, int64_t first, size_t n,
-                 uint32_t *u)
-{
-    if (mode == QFW_STOCHASTIC) {
-        qfw_uniforms(key, (uint64_t)first, n, u);
-    }
-    (void)j;
 }
 
 static void put(const qfw_operand *x, int64_t first, size_t n, int64_t scale, int32_t *m)
@@ -177,30 +192,39 @@ static qfw_move move_of(const job *j, const stretch *s, const qfw_operand *x, in
     return m;
 }
 
-static void move_codes(const job *j, const stretch *s)
+enum { SHORT = 16 };
+
+static void move_codes(job *j, const stretch *s)
 {
-    const qfw_rounding state_rounding =
-        j->state != NULL ? (qfw_rounding)j->state->plan->rounding : QFW_HALF_AWAY;
     const qfw_move move = move_of(j, s, j->param, s->param, j->rounding);
     const qfw_move state_move =
-        j->state != NULL ? move_of(j, s, j->state, s->state, state_rounding) : move;
+        j->state != NULL ? move_of(j, s, j->state, s->state, j->state_rounding) : move;
+    uint32_t events = 0;
+    if (j->bytes && s->n >= SHORT) {
+        int8_t *v = j->state != NULL ? (int8_t *)j->state->t.codes + s->at : NULL;
+        events = j->call->kernels->update_s8((int8_t *)j->param->t.codes + s->at, v,
+                                             (const int8_t *)j->g->codes + (s->at - j->first),
+                                             (size_t)s->n, &move, &state_move, &j->key,
+                                             &j->state_key, (uint64_t)s->at);
+        flag(j, s, events);
+        return;
+    }
     int32_t m[QFW_TILE], v[QFW_TILE], g[QFW_TILE];
-    uint32_t u[QFW_TILE], u_v[QFW_TILE], events = 0;
-    for (int64_t i = s->at; i < s->at + s->n; i += QFW_TILE) {
-        const size_t n = (size_t)shorter(s->at + s->n - i, QFW_TILE);
+    for (int64_t i = s->at, end = s->at + s->n; i < end;) {
+        const size_t from = draw(j, i);
+        const size_t n = (size_t)shorter(end - i, QFW_TILE - (int64_t)from);
         qfw_load_codes(&j->param->t, i, n, s->param, m);
         qfw_load_codes(j->g, i - j->first, n, s->g, g);
-        draw(j, &j->key, j->rounding, i, n, u);
         if (j->state != NULL) {
             qfw_load_codes(&j->state->t, i, n, s->state, v);
-            draw(j, &j->state_key, state_rounding, i, n, u_v);
         }
         events |= j->call->kernels->update_s32(m, j->state != NULL ? v : NULL, g, n, j->wide, &move,
-                                               &state_move, u, u_v);
+                                               &state_move, j->u + from, j->u_v + from);
         put(j->param, i, n, s->param, m);
         if (j->state != NULL) {
             put(j->state, i, n, s->state, v);
         }
+        i += (int64_t)n;
     }
     flag(j, s, events);
 }
@@ -220,26 +244,26 @@ static void load_floats(const qfw_tensor *t, int64_t first, size_t n, int64_t sc
     }
 }
 
-/* m[i] = m[i] * keep + sign * round(x[i] / s), held to the codes; whether one left them. */
-static bool round_into(const job *j, const qfw_operand *x, int64_t scale, int64_t first,
-                       const float *value, size_t n, bool subtract, qfw_rounding mode, int32_t *m)
+/* m[i] = round(x[i] / s), or m[i] less that, held to the codes; whether one left them. */
+static bool round_into(const job *j, const qfw_operand *x, int64_t scale, const float *value,
+                       const uint32_t *u, size_t n, int32_t *m)
 {
-    const qfw_code_rule rule = {mode, 0, -QFW_QUOTIENT_MAX, QFW_QUOTIENT_MAX};
+    const bool is_param = x == j->param;
+    const qfw_code_rule rule = {is_param ? j->rounding : j->state_rounding, 0, -QFW_QUOTIENT_MAX,
+                                QFW_QUOTIENT_MAX};
     int32_t steps[QFW_TILE], lo, hi;
-    uint32_t u[QFW_TILE];
     bool left = false;
     qfw_codes_at(x, scale, &lo, &hi);
-    draw(j, x == j->param ? &j->key : &j->state_key, mode, first, n, u);
     (void)j->call->kernels->quotient_f32(value, u, n, x->t.scale[scale], &rule, steps);
     for (size_t i = 0; i < n; i++) {
-        const int32_t to = subtract ? m[i] - steps[i] : steps[i];
+        const int32_t to = is_param ? m[i] - steps[i] : steps[i];
         left |= to < lo - 1 || to > hi;
         m[i] = to > hi ? hi : to < lo ? lo : to;
     }
     return left;
 }
 
-static void move_floats(const job *j, const stretch *s)
+static void move_floats(job *j, const stretch *s)
 {
     const qfw_float_step step = {j->call->progress.lr, qfw_param_f32(j->call->op, MOMENTUM),
                                  j->f.state_g, qfw_param_f32(j->call->op, DECAY),
@@ -248,8 +272,9 @@ static void move_floats(const job *j, const stretch *s)
     int32_t m[QFW_TILE], m_v[QFW_TILE];
     float w[QFW_TILE], g[QFW_TILE], v[QFW_TILE], d[QFW_TILE];
     uint32_t events = 0;
-    for (int64_t i = s->at; i < s->at + s->n; i += QFW_TILE) {
-        const size_t n = (size_t)shorter(s->at + s->n - i, QFW_TILE);
+    for (int64_t i = s->at, end = s->at + s->n; i < end;) {
+        const size_t from = draw(j, i);
+        const size_t n = (size_t)shorter(end - i, QFW_TILE - (int64_t)from);
         load_floats(j->g, i - j->first, n, s->g, m, g);
         load_floats(&j->param->t, i, n, s->param, m, w);
         if (has_state) {
@@ -259,9 +284,7 @@ static void move_floats(const job *j, const stretch *s)
         if (has_state && j->state->plan->kind == QFW_FLOAT32) {
             memcpy((float *)j->state->t.codes + i, v, n * sizeof *v);
         } else if (has_state) {
-            const bool left = round_into(j, j->state, s->state, i, v, n, false,
-                                         (qfw_rounding)j->state->plan->rounding, m_v);
-            events |= left ? 2u : 0u;
+            events |= round_into(j, j->state, s->state, v, j->u_v + from, n, m_v) ? 2u : 0u;
             put(j->state, i, n, s->state, m_v);
         }
         if (j->param->plan->kind == QFW_FLOAT32) {
@@ -269,9 +292,10 @@ static void move_floats(const job *j, const stretch *s)
                 ((float *)j->param->t.codes)[i + (int64_t)k] = w[k] - d[k];
             }
         } else {
-            events |= round_into(j, j->param, s->param, i, d, n, true, j->rounding, m) ? 1u : 0u;
+            events |= round_into(j, j->param, s->param, d, j->u + from, n, m) ? 1u : 0u;
             put(j->param, i, n, s->param, m);
         }
+        i += (int64_t)n;
     }
     flag(j, s, events);
 }
@@ -283,21 +307,28 @@ static bool is_wide(const qfw_format *f)
     return f->bits == 32 || (f->kind == QFW_ASYM && f->bits == 16);
 }
 
+static bool is_bytes(const qfw_format *f)
+{
+    return f->kind == QFW_SYM && qfw_slot(f) == 8;
+}
+
 qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const qfw_operand *state,
                           const qfw_tensor *g, int64_t first, int64_t n, uint8_t *flags, bool last)
 {
     const bool has_state = state->plan != NULL;
-    job j = {call,
-             param,
-             has_state ? state : NULL,
-             g,
-             first,
-             false,
-             factors_of(call),
-             (qfw_rounding)(call->op->flags >> ROUNDING_AT),
-             qfw_key_of(call, param),
-             {0, 0},
-             flags};
+    job j;
+    memset(&j, 0, sizeof j);
+    j.call = call;
+    j.param = param;
+    j.state = has_state ? state : NULL;
+    j.g = g;
+    j.first = first;
+    j.f = factors_of(call);
+    j.rounding = (qfw_rounding)(call->op->flags >> ROUNDING_AT);
+    j.state_rounding = has_state ? (qfw_rounding)state->plan->rounding : QFW_HALF_AWAY;
+    j.key = qfw_key_of(call, param);
+    j.flags = flags;
+    j.drawn = -1;
     const int64_t scales = param->scales + (has_state ? state->scales : 0);
     if (first == 0 && scales > 0) {
         memset(flags, 0, (size_t)scales);
@@ -311,6 +342,8 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
         integers = integers && state->plan->kind != QFW_FLOAT32;
         j.wide = j.wide || is_wide(&state->t.format);
     }
+    j.bytes = is_bytes(&param->t.format) && is_bytes(&g->format) &&
+              (!has_state || is_bytes(&state->t.format));
     for (int64_t i = first; i < first + n;) {
         const stretch s = stretch_at(&j, i, first + n);
         if (integers) {

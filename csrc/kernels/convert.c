@@ -30,6 +30,13 @@ static void extend(const job *j, qfw_run run, extent *e)
         j->kernels->extent_f32(x, (size_t)run.n, &e->hi_bits, &e->lo_bits);
         return;
     }
+    const float s = j->src->scale[run.scale];
+    if (j->src->format.container == 32 && j->dst->format.kind == QFW_SYM) {
+        const int32_t *a = (const int32_t *)j->src->codes + run.first;
+        const uint32_t size = j->kernels->absmax_s32(a, (size_t)run.n);
+        e->hi = qfw_num_max(e->hi, qfw_scale_for(s, size, (uint32_t)j->qmax));
+        return;
+    }
     int32_t most = 0, least = 0;
     int32_t m[QFW_TILE];
     for (int64_t at = 0; at < run.n; at += QFW_TILE) {
@@ -40,7 +47,6 @@ static void extend(const job *j, qfw_run run, extent *e)
             least = m[i] < least ? m[i] : least;
         }
     }
-    const float s = j->src->scale[run.scale];
     const uint32_t hi = (uint32_t)most, lo = qfw_abs32(least);
     if (j->dst->format.kind == QFW_SYM) { /* one rounding: the scale itself */
         e->hi = qfw_num_max(e->hi, qfw_scale_for(s, hi > lo ? hi : lo, (uint32_t)j->qmax));
@@ -91,6 +97,13 @@ static void encode(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
     const qfw_code_rule rule = rule_of(j, to);
     const qfw_ratio ratio =
         qfw_ratio_of(from_float ? s_out : j->src->scale[run.scale], s_out, bits);
+    if (!from_float && j->src->format.container == 32 && j->dst->format.kind == QFW_SYM &&
+        qfw_slot(&j->dst->format) == 8) {
+        *saturated += j->kernels->rescale_s8(
+            (const int32_t *)j->src->codes + run.first, (size_t)run.n, &ratio, &rule, &j->how->key,
+            j->how->first + (uint64_t)run.first, (int8_t *)j->dst->codes + run.first);
+        return;
+    }
     uint32_t u[QFW_TILE];
     int32_t m[QFW_TILE];
     for (int64_t at = 0; at < run.n; at += QFW_TILE) {

@@ -117,6 +117,16 @@ typedef uint32_t qfw_update_s32_fn(int32_t *m, int32_t *v, const int32_t *g, siz
                                    const qfw_move *move, const qfw_move *state, const uint32_t *u,
                                    const uint32_t *u_v);
 
+/* Plain int8, the commonest slots: what rescale_s32 and update_s32 do, from and to memory.
+ *   first   the index of element 0 in its tensor, for the words of stochastic rounding */
+typedef uint32_t qfw_absmax_s32_fn(const int32_t *a, size_t n);
+typedef uint32_t qfw_rescale_s8_fn(const int32_t *a, size_t n, const qfw_ratio *ratio,
+                                   const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
+                                   int8_t *codes);
+typedef uint32_t qfw_update_s8_fn(int8_t *m, int8_t *v, const int8_t *g, size_t n,
+                                  const qfw_move *move, const qfw_move *state, const qfw_key *key,
+                                  const qfw_key *state_key, uint64_t first);
+
 /* The float32 step: d[i] = lr * step, v[i] the new state; v NULL without momentum. */
 typedef struct {
     float lr, momentum, kappa, decay;

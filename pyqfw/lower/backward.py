@@ -81,7 +81,7 @@ def _mask(tape: Tape, ops: list[Op], error: Tensor, wire: Tensor, path: str) -> 
 def _stored_error(ops: list[Op], taped: Taped, error: Tensor) -> Tensor:
     """The error of a layer's output in the policy's format."""
     fmt = taped.node.policy.errors
-    stored = store(error, fmt, taped.node.path, "error")
+    stored = store(error, taped.node.out_shape, fmt, taped.node.path, "error")
     if isinstance(fmt, Float32) and isinstance(error.fmt, Float32):
         error.role, error.name = "error", stored.name
         return error
@@ -120,14 +120,17 @@ def _factors(
 ) -> tuple[Tensor, Tensor, int]:
     """Operands of dX: scales that lie along the outputs are folded in."""
     make, terms = tape.operands, layer.out_features
-    a, b = make.codes(error, path), make.codes(weight, path)
-    if weight_scales(b) == "mixed":
-        b = make.widened(b, path, extra=folded_extra(terms, b, a), columns=layer.in_features)
-    keep = by_matrix_row(a, terms) and not per_tensor(a.fmt)
+    scales, by_row = weight_scales(weight), by_matrix_row(error, terms)
+    folds = scales == "out"
+    a = make.codes(error, path) if by_row and not folds else make.source(error, path)
+    b = make.source(weight, path) if scales == "mixed" else make.codes(weight, path)
     extra = folded_extra(terms, a, b)
-    if weight_scales(b) == "out":
+    if folds:
+        keep = by_row and not per_tensor(error.fmt)
         options = {"extra": extra, "keep_rows": keep, "columns": terms}
         return make.widened(a, path, by=b, mode=BY_COLUMN, **options), b, FOLDED_B
-    if not by_matrix_row(a, terms):
+    if not by_row:
         a = make.widened(a, path, extra=extra, columns=terms)
+    if scales == "mixed":
+        b = make.widened(b, path, extra=folded_extra(terms, b, a), columns=layer.in_features)
     return a, b, 0

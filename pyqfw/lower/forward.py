@@ -8,7 +8,7 @@ from math import prod
 from typing import Literal
 
 from .. import nn
-from ..formats import Float32, Format, Sym
+from ..formats import Float32, Format
 from .headroom import largest, prove
 from .ir import Op, Tensor, stream_of
 from .operands import (
@@ -62,14 +62,15 @@ def forward(nodes: list[Node], input_format: Format, learns: Callable[[Node], bo
     """Lowers each layer in turn; `learns` says whose parameters are not constants."""
     ops: list[Op] = []
     x = Tensor("input", nodes[0].in_shape, "wire", Float32(), rows=True, space="io", slot=0)
-    first = store(x, input_format, "input", "wire")
+    first = store(x, x.shape, input_format, "input", "wire")
     tape = Tape(ops, Operands(ops.append), [], x, first, {}, {"input": first})
     ops.append(convert(x, first, "input"))
     current = first
     for node in nodes:
         match node.layer:
             case nn.Linear():
-                current = _linear(tape, node, _as_wire(tape, current), learns(node))
+                x = _as_wire(tape, current, node.in_shape)
+                current = _linear(tape, node, x, learns(node))
             case nn.ReLU():
                 current = _relu(tape, node, current)
             case nn.Quant():
@@ -81,30 +82,33 @@ def forward(nodes: list[Node], input_format: Format, learns: Callable[[Node], bo
     return tape
 
 
-def _as_wire(tape: Tape, t: Tensor) -> Tensor:
+def _as_wire(tape: Tape, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """What a layer reads: an accumulator is stored first, in the wires' format of its layer."""
     if not t.raw:
         return t
     source = next(e.node for e in reversed(tape.taped) if e.kind == "linear")
-    return _store(tape, t, source.policy.wires, source.path)
+    return _store(tape, t, shape, source.policy.wires, source.path)
 
 
-def _store(tape: Tape, t: Tensor, fmt: Format, path: str) -> Tensor:
-    wire = store(t, fmt, path, "wire")
+def _store(tape: Tape, t: Tensor, shape: tuple[int, ...], fmt: Format, path: str) -> Tensor:
+    """t in a format. What an accumulator becomes is the output of every layer that it passed."""
+    wire = store(t, shape, fmt, path, "wire")
     if isinstance(t.fmt, Float32) and isinstance(fmt, Float32):
-        t.role, t.name, wire = "wire", wire.name, t  # it is what it should be
-    else:
-        tape.ops.append(convert(t, wire, path))
-    tape.stored[id(t)] = wire
-    for name, held in tape.wires.items():
-        if held is t:
-            tape.wires[name] = wire
+        if t.raw:
+            t.role, t.name = "wire", wire.name
+        return t  # it is what it should be
+    tape.ops.append(convert(t, wire, path))
+    if t.raw:
+        tape.stored[id(t)] = wire
+        for name, held in tape.wires.items():
+            if held is t:
+                tape.wires[name] = wire
     return wire
 
 
 def _quant(tape: Tape, node: Node, t: Tensor) -> Tensor:
     assert isinstance(node.layer, nn.Quant)
-    y = _store(tape, t, node.layer.fmt or node.policy.wires, node.path)
+    y = _store(tape, t, node.in_shape, node.layer.fmt or node.policy.wires, node.path)
     tape.taped.append(Taped(node, "quant", t, y))
     return y
 
@@ -176,11 +180,13 @@ def _product_s32(
     layer, path, make = node.layer, node.path, tape.operands
     assert isinstance(layer, nn.Linear)
     terms = layer.in_features
-    a, b = make.codes(x, path), make.codes(weight, path)
+    widen_a, widen_b = not by_matrix_row(x, terms), weight_scales(weight) in ("in", "mixed")
+    a = make.source(x, path) if widen_a else make.codes(x, path)
+    b = make.source(weight, path) if widen_b else make.codes(weight, path)
     biased = bias is not None
-    if not by_matrix_row(a, terms):
+    if widen_a:
         a = make.widened(a, path, extra=folded_extra(terms, a, b, biased), columns=terms)
-    if weight_scales(b) in ("in", "mixed"):
+    if widen_b:
         b = make.widened(b, path, extra=folded_extra(terms, b, a, biased), columns=terms)
     assert a.fmt is not None and b.fmt is not None
     by_column = biased or b.layout(1).n_scales > 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import prod
 
 from ..formats import Asym, Float32, Format, Sym
 from .headroom import extra_bits, largest
@@ -85,14 +87,17 @@ class Operands:
                 dst = self._temporary(t, fmt, f"as int{bits}")
                 self.emit(Op("widen", layer, (dst, t, None), {0: NONE}))
                 return dst
-            same = Sym(
-                bits, container=slot(bits), axis=t.fmt.axis, group=t.fmt.group, scale=t.fmt.scale
-            )
+            same = replace(fmt, scale=t.fmt.scale, range=t.fmt.range)
             dst = self._temporary(t, same, "unpacked")
             self.emit(convert(t, dst, layer))
             return dst
 
         return self._remember((id(t), "codes"), make)
+
+    def source(self, t: Tensor, layer: str) -> Tensor:
+        """What `widened` reads: codes, but for those whose zero point goes with its one rounding."""
+        assert t.fmt is not None
+        return t if signed_bits(t.fmt) == 17 else self.codes(t, layer)
 
     def widened(
         self,
@@ -132,7 +137,7 @@ def by_matrix_row(t: Tensor, inner: int) -> bool:
     if fmt is None or per_tensor(fmt):
         return True
     if fmt.group is not None:
-        return len(t.shape) < 2 and t.rows and fmt.group >= inner and t.size == inner
+        return t.rows and fmt.group >= t.size == inner
     return fmt.axis == "row" and bool(t.shape) and t.shape[-1] == inner
 
 
@@ -155,14 +160,14 @@ def accumulator(name: str, shape: tuple[int, ...], by_row: bool, by_column: bool
     )
 
 
-def store(src: Tensor, fmt: Format, path: str, role: str) -> Tensor:
-    """A tensor for src's values in a format: a wire or an error."""
-    name = f"{path}:{role}"
-    return Tensor(name, src.shape, role, fmt, rows=True, stream=stream_of(path, role))  # type: ignore[arg-type]
+def store(src: Tensor, shape: tuple[int, ...], fmt: Format, path: str, role: str) -> Tensor:
+    """A tensor for src's values in a format and a shape: a wire or an error."""
+    assert prod(shape) == src.size
+    return Tensor(f"{path}:{role}", shape, role, fmt, rows=True, stream=stream_of(path, role))  # type: ignore[arg-type]
 
 
 def folded_extra(terms: int, t: Tensor, other: Tensor | None, bias: bool = False) -> int:
-    """F for widening t against `other` (None: a plain sum)."""
+    """F for widening t against `other`, itself widened or not (None: a plain sum)."""
     assert t.fmt is not None
-    b = 1 if other is None or other.fmt is None else largest(signed_bits(other.fmt))
+    b = 1 if other is None or other.fmt is None else largest(min(signed_bits(other.fmt), 16))
     return extra_bits(terms, signed_bits(t.fmt), b, bias=bias)

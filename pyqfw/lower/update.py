@@ -140,24 +140,25 @@ class Gradients:
         path, make = taped.node.path, tape.operands
         layer = taped.node.layer
         assert isinstance(layer, nn.Linear)
-        e, out = make.codes(error, path), layer.out_features
+        out, several = layer.out_features, not per_tensor(error.fmt)
         if x is None:
-            if not per_tensor(e.fmt):
+            e = make.source(error, path) if several else make.codes(error, path)
+            if several:
                 e = make.widened(e, path, extra=folded_extra(terms, e, None), columns=out)
             return e, None, 0
-        wire = make.codes(x, path)
-        if not by_matrix_row(wire, layer.in_features):
+        by_row = by_matrix_row(x, layer.in_features)
+        folds = by_row and not per_tensor(x.fmt)
+        e = make.source(error, path) if folds or several else make.codes(error, path)
+        wire = make.codes(x, path) if by_row else make.source(x, path)
+        extra = folded_extra(terms, e, wire)
+        if folds:
+            options = {"extra": extra, "columns": out}
+            return make.widened(e, path, by=wire, mode=BY_ROW, **options), wire, FOLDED_X
+        if several:
+            e = make.widened(e, path, extra=extra, columns=out)
+        if not by_row:
             extra = folded_extra(terms, wire, e)
             wire = make.widened(wire, path, extra=extra, columns=layer.in_features)
-        extra = folded_extra(terms, e, wire)
-        if not per_tensor(wire.fmt):
-            return (
-                make.widened(e, path, by=wire, mode=BY_ROW, extra=extra, columns=out),
-                wire,
-                FOLDED_X,
-            )
-        if not per_tensor(e.fmt):
-            e = make.widened(e, path, extra=extra, columns=out)
         return e, wire, 0
 
     def _update(self, path: str, p: Tensor, grad: Tensor | None, state: Tensor | None) -> Op:

@@ -1,0 +1,211 @@
+"""A Session beside the oracle's Net: the same network, compared bit for bit after every part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from oracle_step import Layer, Net
+from oracle_tensor import Acc, Array, Source, Tensor
+
+import pyqfw as q
+from pyqfw import nn, optim
+from pyqfw.tensor import QTensor
+
+FLOAT = q.Float32()
+ARITHMETICS = ("forward", "weight_grad", "bias_grad", "prop")
+SYM = dict.fromkeys(ARITHMETICS, "sym")
+
+
+def policy(fmt: q.Format = FLOAT, arithmetic: str = "sym", **changes: Any) -> q.Policy:
+    """One format for all that is stored, one arithmetic for all that is computed."""
+    stored = ("input", "wires", "weights", "bias", "errors", "grads", "state")
+    fields = dict.fromkeys(stored, fmt) | dict.fromkeys(ARITHMETICS, arithmetic) | changes
+    return q.Policy(**fields)
+
+
+def mlp(*sizes: int, bias: bool = True) -> list[Layer]:
+    """Linear layers with a ReLU between them."""
+    layers: list[Layer] = []
+    for i, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        layers += [("relu", f"r{i}")] if i else []
+        layers.append(("linear", f"l{i}", inputs, outputs, bias))
+    return layers
+
+
+@dataclass
+class Case:
+    """A network, how it is trained, and the data of its steps."""
+
+    layers: Sequence[Layer]
+    policy: q.Policy
+    sgd: optim.SGD = field(default_factory=lambda: optim.SGD(0.1, momentum=0.9))
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What some layers want otherwise."""
+    frozen: Sequence[str] = ()
+    shape: tuple[int, ...] | None = None
+    """The input's; None: as many as the first Linear takes."""
+    batch: int = 4
+    rows: Sequence[int] = (4, 3, 4)
+    """Of each step."""
+    seed: int = 1
+    size: float = 1.0
+    """Of the data."""
+
+    def model(self) -> nn.Sequential:
+        """The layers as a user writes them."""
+        children: dict[str, nn.Module] = {}
+        for kind, path, *rest in self.layers:
+            if kind == "linear":
+                children[path] = nn.Linear(*rest, policy=self.own.get(path))
+                children[path].requires_grad_(path not in self.frozen)
+            elif kind == "quant":
+                children[path] = nn.Quant(*rest)
+            else:
+                children[path] = {"relu": nn.ReLU, "flatten": nn.Flatten}[kind](*rest)
+        return nn.Sequential(children)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        first = next(inputs for kind, _, inputs, *_ in _linear(self.layers))
+        return self.shape or (first,)
+
+    def plan(self) -> q.Plan:
+        return q.compile(
+            self.model(),
+            input_shape=self.input_shape,
+            loss=nn.CrossEntropyLoss(),
+            optimizer=self.sgd,
+            policy=self.policy,
+            batch=self.batch,
+            seed=self.seed,
+        )
+
+    def net(self) -> Net:
+        policies = {path: self.policy.override(changes) for path, changes in self.own.items()}
+        policies[""] = self.policy
+        options = {"seed": self.seed, "batch": self.batch, "frozen": self.frozen}
+        return Net(self.layers, policies, self.sgd, **options)
+
+    def data(self) -> Iterator[tuple[Array, Array]]:
+        """Rows that tell their class, one of them all zeros now and then."""
+        rng = np.random.default_rng(self.seed)
+        classes = [outputs for *_, outputs, _ in _linear(self.layers)][-1]
+        for n in self.rows:
+            y = rng.integers(0, classes, n)
+            x = rng.normal(size=(n, *self.input_shape)) + y.reshape(n, *[1] * len(self.input_shape))
+            x[0] *= rng.integers(0, 3) / 2
+            yield (self.size * x).astype(np.float32), y
+
+    def check(self) -> tuple[Net, q.Session]:
+        """Every step, part by part, then predictions."""
+        net, session = self.net(), q.Session(self.plan())
+        same_kept(net, session)
+        x = None
+        for x, y in self.data():
+            same_step(net, session, x, y)
+        assert x is not None
+        same_floats(session.predict(x), net.predict(x), "predict")
+        alone = np.concatenate([session.predict(row[None]) for row in x])
+        same_floats(alone, net.predict(x), "predict of a row")
+        return net, session
+
+
+def _linear(layers: Sequence[Layer]) -> list[Layer]:
+    return [layer for layer in layers if layer[0] == "linear"]
+
+
+# ---- comparisons, without tolerance --------------------------------------------------------------
+
+
+def same_step(net: Net, session: q.Session, x: Array, y: Array) -> None:
+    """forward, backward, update: the output, every wire, loss, gradients, parameters, state."""
+    same_floats(session.forward(x), net.forward(x), "output")
+    for path, wire in net.wires.items():
+        try:
+            found = session.wire(path)
+        except q.QfwError as gone:
+            assert "used again" in str(gone)
+            continue
+        same_wire(found, wire, f"wire {path}")
+    same_floats(np.float32(session.backward(y)), net.backward(y), "loss")
+    for name, grad in net.grads.items():
+        if isinstance(grad, Tensor):
+            same_tensor(session.grad(name), grad, f"gradient {name}")
+    before = gradients(session)
+    session.update()
+    assert gradients(session) == before
+    net.update()
+    same_kept(net, session)
+
+
+def same_trace(net: Net, session: q.Session, x: Array, y: Array) -> None:
+    """A step, operation by operation: what it stores, errors too, is the oracle's."""
+    net.step(x, y)
+    kept: dict[str, Source] = {f"{path}:error": e for path, e in net.errors.items()}
+    kept |= {f"{path}:wire": wire for path, wire in net.wires.items() if isinstance(wire, Tensor)}
+    seen = set()
+    for _, written in session.trace(x, y):
+        for name, t in written.items():
+            if name in kept and t.format == kept[name].format:  # type: ignore[union-attr]
+                same_wire(t, kept[name], name)
+                seen.add(name)
+    assert {name for name in kept if name.endswith(":error")} <= seen
+    assert "input:wire" in seen
+    same_kept(net, session)
+
+
+def gradients(session: q.Session) -> dict[str, bytes]:
+    """The bytes of every gradient that is stored."""
+    return {name: bytes(session.grad(name).data) for name in session.plan.program.gradients}
+
+
+def same_kept(net: Net, session: q.Session) -> None:
+    """Parameters and state."""
+    assert session.steps == net.steps
+    for name, t in net.params.items():
+        same_tensor(session.tensor(name), t, name)
+    for name, t in net.state.items():
+        same_tensor(session.tensor(f"{name}:momentum"), t, f"{name}:momentum")
+
+
+def same_tensor(found: QTensor, expected: Tensor, what: str) -> None:
+    """Format, codes, scales, zero points: the stored bytes."""
+    assert found.format == expected.format, what
+    assert found.shape == expected.shape, what
+    if bytes(found.data) != expected.data():  # which part it is
+        np.testing.assert_array_equal(found.codes, expected.codes, what)
+        np.testing.assert_array_equal(found.scale, expected.scale, what)
+        np.testing.assert_array_equal(found.zero_point, expected.zero, what)
+        raise AssertionError(what)
+
+
+def same_wire(found: QTensor, expected: Source, what: str) -> None:
+    """As stored, or as an accumulator: integers with the scale of each. Shapes may be flat."""
+    if isinstance(expected, Tensor):
+        assert found.format == expected.format, what
+        if bytes(found.data) != expected.data():
+            np.testing.assert_array_equal(found.codes.ravel(), expected.codes.ravel(), what)
+            np.testing.assert_array_equal(found.scale, expected.scale, what)
+            np.testing.assert_array_equal(found.zero_point, expected.zero, what)
+            raise AssertionError(what)
+        return
+    assert isinstance(expected, Acc)
+    if found.scale is not None:
+        values, scales = expected.pairs()
+        scale = np.asarray(found.scale)
+        by_row = scale.shape == values.shape[:-1] and found.format.axis == "row"
+        np.testing.assert_array_equal(found.codes, values, what)
+        scale = np.broadcast_to(scale[..., None] if by_row else scale, values.shape)
+        np.testing.assert_array_equal(scale, scales, what)
+    same_floats(found.numpy(), expected.floats(), what)
+
+
+def same_floats(found: Array, expected: Array, what: str) -> None:
+    """The bits of float32 numbers, the sign of zero too."""
+    assert found.dtype == expected.dtype == np.float32, what
+    assert found.shape == expected.shape, what
+    np.testing.assert_array_equal(found, expected, what)
+    assert found.tobytes() == expected.tobytes(), what
