@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import prod
-from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from . import _arrays as arrays
 from . import nn, optim, wire
@@ -219,12 +220,12 @@ def _typed(value: Any, kind: type, name: str, legal: str) -> Any:
 
 def _shape(value: Any) -> tuple[int, ...]:
     sizes = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-    dims = [n for n in sizes if isinstance(n, Integral) and not isinstance(n, bool) and n >= 1]
-    if not dims or len(dims) < len(sizes) or prod(dims) > 2**30:
+    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in sizes)
+    if not sizes or not whole or min(sizes) < 1 or prod(map(int, sizes)) > 2**30:
         raise ShapeError(
             f"input_shape must be a tuple of sizes >= 1 without the batch axis, not {value!r}"
         )
-    return tuple(map(int, dims))
+    return tuple(map(int, sizes))
 
 
 def _check_formats(node: Node, request: Request) -> None:

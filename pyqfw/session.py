@@ -121,14 +121,19 @@ class Session:
         self._run("update", max(self._rows, 1))
         self._source = {}
 
-    def trace(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Iterator[tuple[Op, dict[str, QTensor]]]:
+    def trace(
+        self, x: npt.ArrayLike, y: npt.ArrayLike | None = None
+    ) -> Iterator[tuple[Op, dict[str, QTensor]]]:
         """A step, stopped after each operation: (operation, the tensors that it wrote).
 
-        The step is done when the last operation has been asked for.
+        The step is done when the last operation has been asked for. A plan without a loss has just
+        the operations of its forward, and takes no y.
         """
-        self._needs_optimizer("trace")
         data = inputs(x, self._plan, self._plan.batch)
-        return self._traced(data, self._labels(y, len(data)))
+        if y is not None or self._plan.request.loss is not None:
+            self._needs_loss("trace with y")
+            return self._traced(data, self._labels(() if y is None else y, len(data)))
+        return self._traced(data, np.empty(0, np.int32))
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -186,17 +191,24 @@ class Session:
         return self._read(grad)
 
     def wire(self, layer: str) -> QTensor:
-        """A layer's output, of the last forward. Layers that are one operation share a wire."""
+        """A layer's output, of the last forward. Layers that are one operation share a wire.
+
+        Where it has several scales, its shape is that of what reads it.
+        """
         t = _known(self._plan.program.wires, layer, "wire")
         written = [i for i, op in enumerate(self._plan.ops) if t in op.written]
         if self._last < 0 or self._last < min(written):
             raise QfwError(f"wire('{layer}'): there is none before a forward, or after a predict")
         if self._overwritten(t, max(i for i in written if i <= self._last)):
             raise QfwError(
-                f"wire('{layer}'): its memory has been used again since; look after forward(), or "
-                f"use trace()"
+                f"wire('{layer}'): its memory has been used again since; look right after "
+                f"forward(), or use trace(), which shows it as it is made"
             )
-        return self._read(t)
+        found = self._read(t)
+        node = next((n for n in self._plan.nodes if n.path == layer), None)
+        if node is None or found.format.axis is not None or found.format.group is not None:
+            return found
+        return QTensor(found._stored._replace(shape=(self._rows, *node.out_shape)))
 
     def state_dict(self) -> dict[str, Array]:
         """The parameters' values: float32, by PyTorch's names."""
@@ -257,7 +269,10 @@ class Session:
         pointers = [ffi.from_buffer(a) for a in (data, labels, out)]
         done = ffi.new("uint32_t *")
         kept = self._begin()
-        turn, self._rows, self._source = self._turn, len(data), {}
+        turn, self._rows = self._turn, len(data)
+        backward = self._plan.section("backward")
+        if self._plan.request.optimizer is not None:
+            self._source = {}
         for i, op in enumerate(self._plan.ops):
             if turn != self._turn:
                 raise QfwError("trace: the session has been used otherwise; begin another trace")
@@ -266,9 +281,9 @@ class Session:
                 status = lib.qfw_walk(self._net, self._io, len(data), i, 1, done)
                 self._done(status, "trace", i, kept)
             self._last = i
-            self._has_gradients |= i == self._plan.section("backward").stop - 1
-            if i == len(self._plan.ops) - 1 and not self._plan.section("update"):
-                self._run("update", len(data))  # fused: the step ends here
+            self._has_gradients |= backward[-1:] == range(i, i + 1)
+            if i == len(self._plan.ops) - 1 and self._ends_without_update():
+                self._run("update", len(data))
             yield op, {t.name: self._read(t) for t in op.written if t.fmt and t.space == "arena"}
 
     def _encoded(self, t: Tensor, x: Array) -> QTensor:
@@ -339,6 +354,10 @@ class Session:
         # An update by older gradients leaves nothing of a forward.
         self._last = ops.stop - 1 if ops.start == 0 or last >= ops.start - 1 else -1
         self._rows = rows
+
+    def _ends_without_update(self) -> bool:
+        """Whether a step ends with its backward, which is for the core to know."""
+        return self._plan.request.optimizer is not None and not self._plan.section("update")
 
     def _begin(self) -> Array | None:
         """Before a walk; a copy of what lasts, where the walk may fail after it wrote some."""
@@ -444,7 +463,7 @@ def labels(y: npt.ArrayLike, rows: int, classes: int) -> Array:
 
 
 def _may_fail_late(plan: Plan) -> bool:
-    """Whether an operation that refuses NaN and infinity comes when some of what lasts is written."""
+    """Whether an operation that refuses NaN and infinity comes after what lasts was written."""
     late = dropwhile(lambda op: not any(t.lasts for t in op.written), plan.ops)
     return any(op.kernel == "convert" and op.used[1].fmt == Float32() for op in late)
 

@@ -1,7 +1,32 @@
-/* Sizes of a plan's tensors, and the list of operations. */
+/* The outside of a plan, the sizes of its tensors, and the list of operations. */
+#include "base/crc.h"
 #include "base/layout.h"
 #include "engine/engine.h"
 #include "kernels/codes.h"
+
+/* ---- bytes ---- */
+
+qfw_status qfw_check_bytes(const void *plan, size_t bytes)
+{
+    const qfw_plan_header *h = plan;
+    if (plan == NULL) {
+        return QFW_E_NULL;
+    }
+    if ((uintptr_t)plan % QFW_ALIGN != 0 || bytes < sizeof *h) {
+        return QFW_E_SIZE;
+    }
+    if (h->magic != QFW_PLAN_MAGIC) {
+        return QFW_E_MAGIC;
+    }
+    if (h->version != QFW_PLAN_VERSION || h->header_bytes != sizeof *h) {
+        return QFW_E_VERSION;
+    }
+    if (h->plan_bytes != bytes || h->tensors > QFW_MAX_TENSORS || h->ops > QFW_MAX_OPS ||
+        bytes != sizeof *h + h->tensors * sizeof(qfw_plan_tensor) + h->ops * sizeof(qfw_plan_op)) {
+        return QFW_E_SIZE;
+    }
+    return qfw_crc32(0, (const uint8_t *)plan + 16, bytes - 16) == h->crc ? QFW_OK : QFW_E_CRC;
+}
 
 /* ---- tensors ---- */
 

@@ -127,8 +127,12 @@ static bool same_format(const qfw_operand *a, const qfw_operand *b)
            a->plan->rows == b->plan->rows && (floats || same_codes(a, b));
 }
 
+/* With rows, so that the codes were made by an operation and are those of their format. */
 const char *qfw_rule_relu(const qfw_call *call)
 {
+    if (call->at[1].plan->rows == QFW_NO_ROWS) {
+        return "rows";
+    }
     return same_format(&call->at[0], &call->at[1]) ? NULL : "the formats differ";
 }
 
@@ -173,6 +177,9 @@ qfw_status qfw_op_relu(const qfw_call *call)
         return QFW_OK;
     }
     carry_scales(src, dst);
+    if (dst->plan->container == 0 && dst->t.codes != src->t.codes) { /* after the last code */
+        ((uint8_t *)dst->t.codes)[qfw_codes_bytes(dst) - 1] = 0;
+    }
     int32_t m[QFW_TILE];
     for (int64_t i = 0; i < dst->n;) {
         const qfw_run run = qfw_run_at(&src->t.layout, i);

@@ -49,6 +49,9 @@ struct qfw_ops {
 /* The rule of operation `kernel`, NULL if there is no such operation. */
 qfw_rule_fn *qfw_rule_of(uint32_t kernel);
 
+/* Magic, version, sizes and CRC: that these bytes are a plan, whole and unchanged. */
+qfw_status qfw_check_bytes(const void *plan, size_t bytes);
+
 /* Sizes of a tensor over `rows` rows; its pointers stay NULL. QFW_E_SIZE if there are too many. */
 qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *operand);
 

@@ -55,12 +55,15 @@ static const char *fault(const qfw_call *call)
         return "scales along the sum";
     }
     const int64_t rows = tile_of(call);
-    if (tile->plan->rows != QFW_NO_ROWS || tile->scales != 1 || tile->n != rows * s.in ||
-        rows < 1 || rows > s.out) {
+    if (tile->plan->rows != QFW_NO_ROWS || tile->scales != 1 || tile->t.layout.axis != tile->n ||
+        tile->n != rows * s.in || rows < 1 || rows > s.out) {
         return "tile";
     }
-    return qfw_headroom_fault(e, qfw_has(call, 2) ? x : NULL, s.terms, false,
-                              call->op->param[CHUNK], call->op->param[SHIFT]);
+    const uint32_t chunk = call->op->param[CHUNK], shift = call->op->param[SHIFT];
+    if (!qfw_has(call, 2) && (folded || chunk < (uint64_t)s.terms || shift != 0)) {
+        return "headroom"; /* a sum of errors is made at once */
+    }
+    return qfw_headroom_fault(e, qfw_has(call, 2) ? x : NULL, s.terms, false, chunk, shift);
 }
 
 static void sum_rows(const qfw_operand *e, sizes s, int64_t first, int64_t n, int32_t *sum)

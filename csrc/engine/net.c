@@ -1,5 +1,4 @@
 /* A plan at work: open it, walk it. */
-#include "base/crc.h"
 #include "engine/engine.h"
 
 /* Lies at the start of the arena. */
@@ -39,23 +38,13 @@ static qfw_status check_image(const qfw_image *image)
     if (image == NULL || image->plan == NULL || image->kernels == NULL || image->ops == NULL) {
         return QFW_E_NULL;
     }
+    QFW_TRY(qfw_check_bytes(image->plan, image->plan_bytes));
     const qfw_plan_header *h = image->plan;
-    if ((uintptr_t)image->plan % QFW_ALIGN != 0 || (uintptr_t)image->constants % QFW_ALIGN != 0 ||
-        image->plan_bytes < sizeof *h) {
-        return QFW_E_SIZE;
-    }
-    if (h->magic != QFW_PLAN_MAGIC) {
-        return QFW_E_MAGIC;
-    }
-    if (h->version != QFW_PLAN_VERSION || h->header_bytes != sizeof *h) {
-        return QFW_E_VERSION;
-    }
-    if (h->plan_bytes != image->plan_bytes || h->const_bytes != image->const_bytes ||
-        (h->const_bytes > 0 && image->constants == NULL)) {
-        return QFW_E_SIZE;
-    }
-    const uint8_t *bytes = image->plan;
-    return qfw_crc32(0, bytes + 16, image->plan_bytes - 16) == h->crc ? QFW_OK : QFW_E_CRC;
+    const bool there = h->const_bytes == 0 || image->constants != NULL;
+    return there && h->const_bytes == image->const_bytes &&
+                   (uintptr_t)image->constants % QFW_ALIGN == 0
+               ? QFW_OK
+               : QFW_E_SIZE;
 }
 
 qfw_status qfw_arena_size(const qfw_image *image, size_t *bytes)
@@ -75,7 +64,8 @@ qfw_status qfw_open(void *arena, size_t arena_bytes, const qfw_image *image, qfw
         return QFW_E_NULL;
     }
     const qfw_plan_header *h = image->plan;
-    if (arena_bytes < h->arena_bytes || (uintptr_t)arena % QFW_ALIGN != 0) {
+    if (arena_bytes < h->arena_bytes || h->arena_bytes < QFW_NET_BYTES ||
+        (uintptr_t)arena % QFW_ALIGN != 0) {
         return QFW_E_ARENA;
     }
     if (!floats_are_ieee()) {
@@ -230,11 +220,12 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t f
     if (first < h->first[QFW_UPDATE] && end >= h->first[QFW_UPDATE]) {
         net->has_gradients = 1;
     }
-    /* The step ends with the update, also where there is nothing left to do in it. */
-    if (end == h->first[QFW_UPDATE] + h->count[QFW_UPDATE] &&
-        (first >= h->first[QFW_UPDATE] || h->count[QFW_UPDATE] != 0)) {
-        net->progress.step++;
-        net->progress.updates++;
+    /* The step ends with the update's last operation or, where it has none, with its own walk. */
+    const uint32_t last = h->first[QFW_UPDATE] + h->count[QFW_UPDATE];
+    const bool own = first == last && end == last && net->has_gradients != 0;
+    if (h->count[QFW_UPDATE] != 0 ? first < last && end >= last : own) {
+        net->progress.step = qfw_add32(net->progress.step, 1);
+        net->progress.updates += net->progress.updates != UINT32_MAX ? 1 : 0;
     }
     return QFW_OK;
 }

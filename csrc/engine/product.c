@@ -206,11 +206,11 @@ void qfw_gemm_chunks(const qfw_kernels *kernels, const qfw_gemm *gemm, uint32_t 
 }
 
 /* Codes that last were written by the caller and need not keep the bound that the headroom is proved
- * with. Where the slot alone does not keep the sums within int32, they are looked at. */
+ * with. Where the slot alone does not keep the whole sum within int32, and below 2^30 for a bias,
+ * they are looked at. */
 static qfw_status check_codes(const qfw_call *call, const qfw_operand *a, const qfw_operand *b)
 {
-    const uint64_t k =
-        (uint64_t)a->row < call->op->param[1] ? (uint64_t)a->row : call->op->param[1];
+    const uint64_t k = (uint64_t)sizes_of(call).k;
     const uint64_t most_a = (UINT64_C(1) << (a->plan->bits - 1)) - 1;
     const uint64_t most_b = UINT64_C(1) << (qfw_slot(&b->t.format) - 1);
     const bool free = k * most_a * most_b < UINT64_C(1) << 30;
@@ -269,6 +269,9 @@ qfw_status qfw_op_product_s32(const qfw_call *call)
     const qfw_operand *bias = &call->at[3], *mask = &call->at[4];
     const qfw_gemm g = gemm_of(call, qfw_slot(&a->t.format), qfw_slot(&b->t.format));
     QFW_TRY(check_codes(call, a, b));
+    if (qfw_has(call, 3) && bias->plan->kind == QFW_FLOAT32) {
+        QFW_TRY(qfw_check_finite(call->kernels, bias->t.codes, (size_t)bias->n, QFW_F32));
+    }
     qfw_gemm_chunks(call->kernels, &g, call->op->param[1], call->op->param[2], acc->t.codes);
     memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
     const sizes all = sizes_of(call);

@@ -67,6 +67,21 @@ void qfw_codes_at(const qfw_operand *x, int64_t scale, int32_t *lo, int32_t *hi)
     }
 }
 
+void qfw_load_held(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m)
+{
+    const int slot = qfw_slot(&t->format);
+    const bool asym = t->format.kind == QFW_ASYM;
+    qfw_load_codes(t, first, n, scale, m);
+    if (slot > t->format.bits && (slot == 32 || (slot == 16 && asym))) {
+        const int32_t zp = asym ? t->zero_point[scale] : 0;
+        int32_t lo, hi;
+        qfw_code_range(&t->format, &lo, &hi);
+        for (size_t i = 0; i < n; i++) {
+            m[i] = m[i] > hi - zp ? hi - zp : m[i] < lo - zp ? lo - zp : m[i];
+        }
+    }
+}
+
 /* Codes of a scale halved, b a random bit an element, or doubled. */
 static void shift_codes(const qfw_operand *x, int64_t scale, const qfw_key *key)
 {

@@ -10,6 +10,10 @@ bool qfw_has_no_range(const qfw_operand *x, int64_t scale);
 /* The codes a scale can have: lo .. hi, Asym minus the zero point. */
 void qfw_codes_at(const qfw_operand *x, int64_t scale, int32_t *lo, int32_t *hi);
 
+/* Codes (Asym: minus the zero point), held to those of the format where a slot has room for more
+ * than 16 bits: what lasts is the caller's memory. */
+void qfw_load_held(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m);
+
 /* Gives the scales of elements first .. first + n - 1 that have no range yet one that holds four
  * steps of c * |g|; g's element 0 is number `first`. */
 void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, int64_t n, float c);

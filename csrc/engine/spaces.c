@@ -56,6 +56,30 @@ bool qfw_overlap(const qfw_operand *a, const qfw_operand *b)
     return false;
 }
 
+/* Whether its elements are plain numbers or sums, for which nothing is rounded and no range found. */
+static bool is_raw(const qfw_plan_tensor *p)
+{
+    return p->kind == QFW_FLOAT32 || p->kind > QFW_ASYM || p->bits == 32;
+}
+
+static const char *format_fault(const qfw_plan_tensor *p)
+{
+    const qfw_format f = {p->kind, p->bits, p->container, p->pow2};
+    if (p->kind <= QFW_ASYM && qfw_format_check(&f) != QFW_OK) {
+        return "bits, container";
+    }
+    if (p->kind > QFW_ASYM &&
+        (p->bits != (p->kind == QFW_INDEX ? 32 : 8) || p->container != p->bits)) {
+        return "bits, container";
+    }
+    if (is_raw(p) && (p->pow2 | p->range | p->rounding) != 0) {
+        return "pow2, range, rounding";
+    }
+    const bool limit =
+        p->range == QFW_FIXED ? qfw_is_scale_f32(p->limit) : qfw_bits_f32(p->limit) == 0;
+    return limit ? NULL : "limit";
+}
+
 static const char *enums_fault(const qfw_plan_tensor *p)
 {
     const bool known = p->space <= QFW_IO && p->role <= QFW_SCRATCH && p->kind <= QFW_BYTES &&
@@ -66,19 +90,24 @@ static const char *enums_fault(const qfw_plan_tensor *p)
     if (!known || !blank) {
         return known ? "reserved" : "space, role, kind, pow2, range, rounding, rows, shared";
     }
-    const qfw_format f = {p->kind, p->bits, p->container, p->pow2};
-    if (p->kind <= QFW_ASYM && qfw_format_check(&f) != QFW_OK) {
-        return "bits, container";
+    const char *field = format_fault(p);
+    if (field != NULL) {
+        return field;
     }
-    if (p->kind > QFW_ASYM &&
-        (p->bits != (p->kind == QFW_INDEX ? 32 : 8) || p->container != p->bits || p->pow2 != 0)) {
-        return "bits, container";
+    const bool split =
+        p->rows == QFW_ROWS_AXIS && (p->outer != 1 || p->group != p->axis || p->shared != 0);
+    return split || (qfw_lasts(p) && p->rows != QFW_NO_ROWS) ? "rows" : NULL;
+}
+
+/* What may be a constant, what may last, what is the caller's. */
+static const char *role_fault(const qfw_plan_tensor *p)
+{
+    const bool sums = p->kind == QFW_SYM && p->bits == 32;
+    if ((p->space == QFW_CONST && p->role != QFW_PARAMETER) || (sums && qfw_lasts(p)) ||
+        (p->kind == QFW_BYTES && (p->role != QFW_SCRATCH || p->rows != QFW_NO_ROWS))) {
+        return "role";
     }
-    if (p->range == QFW_FIXED && !qfw_is_scale_f32(p->limit)) {
-        return "limit";
-    }
-    const bool split = p->rows == QFW_ROWS_AXIS && (p->outer != 1 || p->group != p->axis);
-    return split ? "rows" : NULL;
+    return p->kind == QFW_INDEX && p->space != QFW_IO ? "io" : NULL;
 }
 
 static const char *place_fault(const qfw_plan_view *v, const qfw_operand *x)
@@ -90,9 +119,6 @@ static const char *place_fault(const qfw_plan_view *v, const qfw_operand *x)
         return plain && transient && p->codes <= 2 && (p->scale | p->zero_point | p->absmax) == 0
                    ? NULL
                    : "io";
-    }
-    if (p->space == QFW_CONST && p->role != QFW_PARAMETER) {
-        return "role";
     }
     const uint64_t first = p->space == QFW_ARENA ? QFW_NET_BYTES : 0;
     const uint64_t end = p->space == QFW_ARENA ? v->header->arena_bytes : v->header->const_bytes;
@@ -125,6 +151,7 @@ qfw_status qfw_check_tensors(const qfw_plan_view *v)
         const qfw_plan_tensor *p = &v->tensors[i];
         qfw_operand x, y;
         const char *field = enums_fault(p);
+        field = field != NULL ? field : role_fault(p);
         if (field == NULL && qfw_measure(p, batch, &x) != QFW_OK) {
             field = "outer, axis, inner, group";
         }
@@ -132,9 +159,6 @@ qfw_status qfw_check_tensors(const qfw_plan_view *v)
             field = "outer, axis, inner, group";
         }
         field = field != NULL ? field : place_fault(v, &x);
-        if (field == NULL && qfw_lasts(p) && p->rows != QFW_NO_ROWS) {
-            field = "rows";
-        }
         if (field != NULL) {
             return qfw_refuse(v, -1, (int32_t)i, field);
         }

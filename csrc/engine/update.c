@@ -8,6 +8,7 @@
 #include "base/round.h"
 #include "engine/rescale.h"
 #include "kernels/codes.h"
+#include "kernels/loops.h"
 
 enum { NESTEROV = 1, ROUNDING_AT = 3 };
 enum { MOMENTUM = 0, KAPPA, DECAY, STEP_V, STEP_G, STEP_W, STATE_W, STEP_G1, STEP_W1, FACTORS };
@@ -91,9 +92,10 @@ typedef struct {
     const qfw_call *call;
     const qfw_operand *param, *state; /* state NULL: none */
     const qfw_tensor *g;
-    int64_t first; /* the element that g begins with */
-    bool wide;     /* a term needs 64 bits */
-    bool bytes;    /* all codes are plain int8 */
+    int64_t first;       /* the element that g begins with */
+    bool wide;           /* g has codes of more than 16 bits */
+    bool long_w, long_v; /* the parameter, the state has: Asym(16), minus its zero point */
+    bool bytes;          /* all codes are plain int8 */
     factors f;
     qfw_rounding rounding;
     qfw_rounding state_rounding;
@@ -182,14 +184,32 @@ static qfw_move move_of(const job *j, const stretch *s, const qfw_operand *x, in
     const float c_g = is_param ? j->f.step_g : j->f.state_g;
     const float c_w = is_param ? j->f.step_w : j->f.state_w;
     qfw_move m = {coef(c_g, j->g->scale[s->g], to, frac, j->wide),
-                  coef(c_v, is_param ? s_v : 1.0f, is_param ? to : 1.0f, frac, j->wide),
-                  coef(c_w, is_param ? 1.0f : s_w, is_param ? 1.0f : to, frac, j->wide),
+                  coef(c_v, is_param ? s_v : 1.0f, is_param ? to : 1.0f, frac, j->long_v),
+                  coef(c_w, is_param ? 1.0f : s_w, is_param ? 1.0f : to, frac, j->long_w),
                   frac,
                   0,
                   0,
                   rounding};
     qfw_codes_at(x, scale, &m.lo, &m.hi);
     return m;
+}
+
+/* update_s32 for codes of 17 bits, which that does not take: every term in 64. */
+static uint32_t move_long(int32_t *m, int32_t *v, const int32_t *g, size_t n, const qfw_move *p,
+                          const qfw_move *s, const uint32_t *u, const uint32_t *u_v)
+{
+    int32_t out = 0, state_out = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t y = loop_wide_term(g[i], &p->g) + loop_wide_term(m[i], &p->w);
+        if (v != NULL) {
+            const int32_t y_v = loop_wide_term(g[i], &s->g) + loop_wide_term(m[i], &s->w) +
+                                loop_wide_term(v[i], &s->v);
+            y += loop_wide_term(v[i], &p->v);
+            v[i] = loop_held(loop_round(y_v, s->frac, s->rounding, u_v[i]), s, &state_out);
+        }
+        m[i] = loop_held(m[i] - loop_round(y, p->frac, p->rounding, u[i]), p, &out);
+    }
+    return (out != 0 ? 1u : 0u) | (state_out != 0 ? 2u : 0u);
 }
 
 enum { SHORT = 16 };
@@ -213,13 +233,16 @@ static void move_codes(job *j, const stretch *s)
     for (int64_t i = s->at, end = s->at + s->n; i < end;) {
         const size_t from = draw(j, i);
         const size_t n = (size_t)shorter(end - i, QFW_TILE - (int64_t)from);
-        qfw_load_codes(&j->param->t, i, n, s->param, m);
-        qfw_load_codes(j->g, i - j->first, n, s->g, g);
+        qfw_load_held(&j->param->t, i, n, s->param, m);
+        qfw_load_held(j->g, i - j->first, n, s->g, g);
         if (j->state != NULL) {
-            qfw_load_codes(&j->state->t, i, n, s->state, v);
+            qfw_load_held(&j->state->t, i, n, s->state, v);
         }
-        events |= j->call->kernels->update_s32(m, j->state != NULL ? v : NULL, g, n, j->wide, &move,
-                                               &state_move, j->u + from, j->u_v + from);
+        int32_t *of_state = j->state != NULL ? v : NULL;
+        events |= j->long_w || j->long_v
+                      ? move_long(m, of_state, g, n, &move, &state_move, j->u + from, j->u_v + from)
+                      : j->call->kernels->update_s32(m, of_state, g, n, j->wide, &move, &state_move,
+                                                     j->u + from, j->u_v + from);
         put(j->param, i, n, s->param, m);
         if (j->state != NULL) {
             put(j->state, i, n, s->state, v);
@@ -238,7 +261,7 @@ static void load_floats(const qfw_tensor *t, int64_t first, size_t n, int64_t sc
         memcpy(x, (const float *)t->codes + first, n * sizeof *x);
         return;
     }
-    qfw_load_codes(t, first, n, scale, m);
+    qfw_load_held(t, first, n, scale, m);
     for (size_t i = 0; i < n; i++) {
         x[i] = qfw_product_f32(m[i], t->scale[scale]);
     }
@@ -335,12 +358,13 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
     }
     qfw_start_scales(param, g, first, n, j.f.step_g);
     bool integers = param->plan->kind != QFW_FLOAT32 && g->format.kind != QFW_FLOAT32;
-    j.wide = is_wide(&param->t.format) || is_wide(&g->format);
+    j.wide = is_wide(&g->format);
+    j.long_w = is_wide(&param->t.format);
     if (has_state) {
         j.state_key = qfw_key_of(call, state);
         qfw_start_scales(state, g, first, n, j.f.state_g);
         integers = integers && state->plan->kind != QFW_FLOAT32;
-        j.wide = j.wide || is_wide(&state->t.format);
+        j.long_v = is_wide(&state->t.format);
     }
     j.bytes = is_bytes(&param->t.format) && is_bytes(&g->format) &&
               (!has_state || is_bytes(&state->t.format));

@@ -20,18 +20,23 @@ const char *qfw_rule_widen(const qfw_call *call)
     if (dst->n != src->n || (dst->plan->rows == QFW_NO_ROWS) != (src->plan->rows == QFW_NO_ROWS)) {
         return "the sizes differ";
     }
-    if (dst->plan->bits > 16 || (mode != BY_NONE) != qfw_has(call, 2) || mode > BY_ROW) {
+    if ((mode != BY_NONE) != qfw_has(call, 2) || mode > BY_ROW) {
         return "mode";
+    }
+    if (dst->plan->pow2 != 0) {
+        return "pow2";
     }
     const int64_t columns = columns_of(call);
     if (columns < 1 || src->row % columns != 0) {
         return "columns";
     }
-    if (mode == BY_COLUMN && by->scales != 1 && by->scales != columns) {
+    /* The number of scales holds for fewer rows too. */
+    if (mode == BY_COLUMN && by->scales != 1 &&
+        (by->scales != columns || by->plan->rows != QFW_NO_ROWS)) {
         return "a scale a column";
     }
-    if (mode == BY_ROW &&
-        (by->plan->rows == QFW_NO_ROWS || (by->scales != 1 && by->scales != src->n / columns))) {
+    if (mode == BY_ROW && by->scales != 1 &&
+        (by->scales != src->n / columns || !qfw_by_rows(by) || src->plan->rows == QFW_NO_ROWS)) {
         return "a scale a row";
     }
     return qfw_has(call, 3) && call->at[3].n < 16 * columns ? "scratch" : NULL;
