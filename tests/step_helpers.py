@@ -146,14 +146,11 @@ def same_trace(net: Net, session: q.Session, x: Array, y: Array) -> None:
     net.step(x, y)
     kept: dict[str, Source] = {f"{path}:error": e for path, e in net.errors.items()}
     kept |= {f"{path}:wire": wire for path, wire in net.wires.items() if isinstance(wire, Tensor)}
-    seen = set()
-    for _, written in session.trace(x, y):
-        for name, t in written.items():
-            if name in kept and t.format == kept[name].format:  # type: ignore[union-attr]
-                same_wire(t, kept[name], name)
-                seen.add(name)
-    assert {name for name in kept if name.endswith(":error")} <= seen
-    assert "input:wire" in seen
+    last = {name: t for _, written in session.trace(x, y) for name, t in written.items()}
+    same = {name for name, t in last.items() if name in kept and t.format == kept[name].format}  # type: ignore[union-attr]
+    for name in same:
+        same_wire(last[name], kept[name], name)
+    assert {"input:wire", *(name for name in kept if name.endswith(":error"))} <= same
     same_kept(net, session)
 
 

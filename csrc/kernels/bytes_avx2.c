@@ -1,6 +1,5 @@
 /* Codes in int8, sixteen at a time. */
-#include "base/random.h"
-#include "kernels/avx2.h"
+#include "kernels/words_avx2.h"
 
 QFW_ALWAYS_INLINE __m256i load(const int32_t *p)
 {
@@ -21,22 +20,6 @@ uint32_t qfw_absmax_s32_avx2(const int32_t *a, size_t n)
         most = lanes[k] > most ? lanes[k] : most;
     }
     return most;
-}
-
-/* ---- the words of a block of 32 neighbours ---- */
-
-/* u of the elements `index` of a block, and the step from one element to the next. */
-typedef struct {
-    __m256i first, step;
-} block;
-
-QFW_ALWAYS_INLINE block block_of(const qfw_key *key, uint64_t at, __m256i index)
-{
-    const qfw_draw_pair d = qfw_block_draw(key, at);
-    const __m256i step = _mm256_set1_epi32((int32_t)d.b);
-    const block b = {
-        _mm256_add_epi32(_mm256_set1_epi32((int32_t)d.a), _mm256_mullo_epi32(step, index)), step};
-    return b;
 }
 
 /* Elements up to the next multiple of 32 in the tensor, as far as there are any. */
@@ -99,6 +82,8 @@ static uint32_t rescale_blocks(const int32_t *a, size_t n, const scaling *s, con
     const __m256i zero = _mm256_setzero_si256();
     __m256i kept = zero;
     size_t nothing = 0;
+    pairs drawn;
+    draw_pairs(key, first >> 5, &drawn);
     for (size_t i = 0; i < n; i += 32) {
         const __m256i x[4] = {load(a + i), load(a + i + 8), load(a + i + 16), load(a + i + 24)};
         const __m256i any =
@@ -108,7 +93,7 @@ static uint32_t rescale_blocks(const int32_t *a, size_t n, const scaling *s, con
             nothing += 32;
             continue;
         }
-        const block b = block_of(key, first + i, index);
+        const block b = block_of(key, first + i, index, &drawn);
         const __m256i eight = _mm256_slli_epi32(b.step, 3);
         const __m256i u1 = _mm256_add_epi32(b.first, eight), u2 = _mm256_add_epi32(u1, eight);
         const __m256i v[4] = {rescaled(x[0], b.first, s), rescaled(x[1], u1, s),
@@ -211,9 +196,9 @@ static motion motion_of(const qfw_move *m, const qfw_key *key)
     return t;
 }
 
-QFW_ALWAYS_INLINE __m256i term(__m256i pairs, const factor *f, const bool clamps)
+QFW_ALWAYS_INLINE __m256i term(__m256i twins, const factor *f, const bool clamps)
 {
-    __m256i v = _mm256_srav_epi32(_mm256_madd_epi16(pairs, f->mu), f->right);
+    __m256i v = _mm256_srav_epi32(_mm256_madd_epi16(twins, f->mu), f->right);
     if (clamps) {
         const __m256i least = _mm256_sub_epi32(_mm256_setzero_si256(), f->limit);
         v = _mm256_max_epi32(_mm256_min_epi32(v, f->limit), least);
@@ -274,9 +259,9 @@ QFW_ALWAYS_INLINE void move_16(int8_t *m, int8_t *v, const int8_t *g, const __m2
 
 /* Words of the lower sixteen elements of a block in move_16's order; returns what leads to the
  * upper ones. */
-QFW_ALWAYS_INLINE __m256i words_of(const qfw_key *key, uint64_t at, __m256i u[2])
+QFW_ALWAYS_INLINE __m256i words_of(const qfw_key *key, uint64_t at, pairs *p, __m256i u[2])
 {
-    const block b = block_of(key, at, _mm256_setr_epi32(0, 1, 2, 3, 8, 9, 10, 11));
+    const block b = block_of(key, at, _mm256_setr_epi32(0, 1, 2, 3, 8, 9, 10, 11), p);
     u[0] = b.first;
     u[1] = _mm256_add_epi32(b.first, _mm256_slli_epi32(b.step, 2));
     return _mm256_slli_epi32(b.step, 4);
@@ -290,6 +275,13 @@ QFW_ALWAYS_INLINE void move_all(int8_t *m, int8_t *v, const int8_t *g, size_t n,
     __m256i u[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, u_v[2] = {u[0], u[0]};
     __m256i next = u[0], next_v = u[0];
     uint64_t drawn = UINT64_MAX;
+    pairs of_param, of_state;
+    if (n > 0) {
+        draw_pairs(p->key, first >> 5, &of_param);
+    }
+    if (n > 0 && has_state) {
+        draw_pairs(s->key, first >> 5, &of_state);
+    }
     for (size_t i = 0; i < n; i += 16) {
         const __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)(g + i));
         if (!has_state && _mm_testz_si128(codes, codes)) {
@@ -297,9 +289,9 @@ QFW_ALWAYS_INLINE void move_all(int8_t *m, int8_t *v, const int8_t *g, size_t n,
         }
         if ((first + i) >> 5 != drawn) {
             drawn = (first + i) >> 5;
-            next = words_of(p->key, first + i, u);
+            next = words_of(p->key, first + i, &of_param, u);
             if (has_state) {
-                next_v = words_of(s->key, first + i, u_v);
+                next_v = words_of(s->key, first + i, &of_state, u_v);
             }
         }
         const bool upper = ((first + i) & 16) != 0;

@@ -1,0 +1,158 @@
+"""A plan's bytes by docs/format.md alone: records that tests can read, edit and seal again.
+
+Imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+MAGIC, VERSION, ALIGN, NET_BYTES, NO_TENSOR = 0x50574651, 1, 16, 128, 65535
+PLACES, PARAMS = 6, 12
+
+# name, offset, type
+HEADER = [
+    ("magic", 0, "I"),
+    ("version", 4, "H"),
+    ("header_bytes", 6, "H"),
+    ("plan_bytes", 8, "I"),
+    ("crc", 12, "I"),
+    ("arena_bytes", 16, "I"),
+    ("const_bytes", 20, "I"),
+    ("batch", 24, "I"),
+    ("seed", 28, "I"),
+    ("tensors", 32, "I"),
+    ("ops", 36, "I"),
+    ("first", 40, "5I"),
+    ("count", 60, "5I"),
+    ("input", 80, "H"),
+    ("labels", 82, "H"),
+    ("output", 84, "H"),
+    ("loss", 86, "H"),
+    ("lr", 88, "f"),
+    ("reserved", 92, "9I"),
+]
+TENSOR = [
+    ("space", 0, "B"),
+    ("role", 1, "B"),
+    ("kind", 2, "B"),
+    ("bits", 3, "B"),
+    ("container", 4, "B"),
+    ("pow2", 5, "B"),
+    ("range", 6, "B"),
+    ("rounding", 7, "B"),
+    ("rows", 8, "B"),
+    ("shared", 9, "B"),
+    ("reserved", 10, "2B"),
+    ("outer", 12, "I"),
+    ("axis", 16, "I"),
+    ("inner", 20, "I"),
+    ("group", 24, "I"),
+    ("codes", 28, "I"),
+    ("scale", 32, "I"),
+    ("zero_point", 36, "I"),
+    ("absmax", 40, "I"),
+    ("stream", 44, "I"),
+    ("limit", 48, "f"),
+    ("spare", 52, "3I"),
+]
+OPERATION = [("kernel", 0, "H"), ("flags", 2, "H"), ("tensor", 4, "6H"), ("param", 16, "12I")]
+HEADER_BYTES, TENSOR_BYTES, OP_BYTES = 128, 64, 64
+
+SPACES = ("arena", "const", "io")
+ROLES = ("parameter", "gradient", "state", "wire", "error", "scratch")
+KINDS = ("float32", "sym", "asym", "index", "bytes")
+SECTIONS = ("forward", "output", "backward", "update", "infer")
+FLOAT32, SYM, ASYM, INDEX, BYTES = range(5)
+ARENA, CONST, IO = range(3)
+PARAMETER, GRADIENT, STATE, WIRE, ERROR, SCRATCH = range(6)
+NO_ROWS, ROWS_OUTER, ROWS_AXIS = range(3)
+
+Fields = list[tuple[str, int, str]]
+
+
+def unpack(fields: Fields, data: bytes, at: int) -> dict[str, Any]:
+    """One record, a field at a time."""
+    found: dict[str, Any] = {}
+    for name, offset, code in fields:
+        values = struct.unpack_from("<" + code, data, at + offset)
+        found[name] = list(values) if code[0].isdigit() else values[0]
+    return found
+
+
+def _dtype(fields: Fields, size: int) -> np.dtype[Any]:
+    letters = {"B": "u1", "H": "<u2", "I": "<u4", "f": "<f4"}
+    formats = [(letters[c[-1]], int(c[:-1])) if c[:-1] else letters[c] for _, _, c in fields]
+    return np.dtype(
+        {
+            "names": [name for name, _, _ in fields],
+            "formats": formats,
+            "offsets": [offset for _, offset, _ in fields],
+            "itemsize": size,
+        }
+    )
+
+
+class PlanBytes:
+    """A plan as records that can be written to: `header`, `tensors`, `ops` are views of `data`."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = bytearray(data)
+        tensors, ops = struct.unpack_from("<II", data, 32)
+        split = HEADER_BYTES + tensors * TENSOR_BYTES
+        assert len(data) == split + ops * OP_BYTES
+        self.header = np.frombuffer(self.data, _dtype(HEADER, HEADER_BYTES), 1)
+        self.tensors = np.frombuffer(self.data, _dtype(TENSOR, TENSOR_BYTES), tensors, HEADER_BYTES)
+        self.ops = np.frombuffer(self.data, _dtype(OPERATION, OP_BYTES), ops, split)
+
+    def sealed(self) -> bytes:
+        """The bytes with a CRC that fits them."""
+        self.header["crc"] = zlib.crc32(self.data[16:])
+        return bytes(self.data)
+
+    def section(self, name: str) -> range:
+        i = SECTIONS.index(name)
+        first, count = (int(self.header[name][0, i]) for name in ("first", "count"))
+        return range(first, first + count)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Bytes begin .. end - 1 of a space."""
+
+    begin: int
+    end: int
+
+    def meets(self, other: Extent) -> bool:
+        return self.begin < other.end and other.begin < self.end
+
+
+def sizes(t: Any, rows: int) -> tuple[int, int]:
+    """Elements and scales of a tensor over so many rows."""
+    outer, axis, inner, group = (int(t[name]) for name in ("outer", "axis", "inner", "group"))
+    if t["rows"] == ROWS_OUTER:
+        outer *= rows
+    elif t["rows"] == ROWS_AXIS:
+        axis, group = axis * rows, group * rows
+    scales = (1 if t["shared"] else outer) * -(-axis // group)
+    return outer * axis * inner, scales if t["kind"] in (SYM, ASYM) else 0
+
+
+def parts(t: Any, rows: int) -> list[Extent]:
+    """Where its codes, scales, zero points and absmax lie; what it has not is left out."""
+    n, scales = sizes(t, rows)
+    bits = int(t["container"] or t["bits"])
+    bytes_of = {
+        "codes": -(-n * bits // 8),
+        "scale": 4 * scales,
+        "zero_point": 2 * scales if t["kind"] == ASYM else 0,
+        "absmax": 4 * scales if t["bits"] == 32 else 0,
+    }
+    return [Extent(int(t[p]), int(t[p]) + size) for p, size in bytes_of.items() if size]
