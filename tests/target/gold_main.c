@@ -165,7 +165,7 @@ static qfw_tensor source_tensor(const gold_convert_case *c)
 static qfw_status scale_of_range(const gold_convert_case *c, float *scale, uint16_t *zp)
 {
     const qfw_format format = {c->kind, c->bits, 32, c->pow2};
-    const qfw_encoding how = {QFW_HALF_AWAY, 1, {0, 0}};
+    const qfw_encoding how = {QFW_HALF_AWAY, 1, {0, 0}, 0};
     float range;
     int32_t code;
     uint64_t saturated;
@@ -185,7 +185,7 @@ static qfw_status set_scale(const gold_convert_case *c, float *scale, uint16_t *
 
 static bool values_are(const qfw_tensor *codes, const uint32_t *values, size_t n)
 {
-    const qfw_encoding how = {QFW_HALF_AWAY, 0, {0, 0}};
+    const qfw_encoding how = {QFW_HALF_AWAY, 0, {0, 0}, 0};
     uint64_t saturated;
     clear(&expected);
     const qfw_tensor floats = float_tensor((int64_t)n, expected.f32);
@@ -198,7 +198,7 @@ static void check_encoding(const gold_convert_case *c, int32_t rounding, int32_t
 {
     static const char *const names[] = {"half away", "half even", "stochastic"};
     const qfw_format format = {c->kind, c->bits, container, c->pow2};
-    const qfw_encoding how = {rounding, c->mode == GOLD_DYNAMIC, key_of(c->key)};
+    const qfw_encoding how = {rounding, c->mode == GOLD_DYNAMIC, key_of(c->key), 0};
     float scale = 0;
     uint16_t zero_point = 0;
     uint64_t saturated = 0;

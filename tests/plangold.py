@@ -1,0 +1,151 @@
+"""Plans to test with, and tests/gold/plan_v1_*: what `q.compile` makes of some of them.
+
+`python tests/plangold.py` writes the files, `--check` compares instead and fails on a difference. A
+plan of a released version is never written again: it must be accepted for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyqfw as q
+from pyqfw import nn, optim
+
+GOLD = Path(__file__).resolve().parent / "gold"
+BATCH, INPUTS, HIDDEN, CLASSES = 4, 5, 6, 3
+
+STOCHASTIC = {"rounding": "stochastic"}
+SYM = dict.fromkeys(("forward", "weight_grad", "bias_grad", "prop"), "sym")
+INT8 = q.Policy.int8()
+MOMENTUM = optim.SGD(0.1, momentum=0.9)
+ALL = optim.SGD(0.05, momentum=0.8, nesterov=True, weight_decay=0.01)
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+
+
+def deep() -> nn.Sequential:
+    """Positions, a frozen layer, a layer without bias, fixed ranges, ReLU apart from a product."""
+    return nn.Sequential(
+        nn.Linear(INPUTS, 4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(8, HIDDEN, bias=False).requires_grad_(False),
+        nn.Quant(q.Sym(8, range=2.0)),
+        nn.ReLU(),
+        nn.Linear(HIDDEN, CLASSES),
+    )
+
+
+def build(policy: q.Policy, model: nn.Sequential | None = None, **changes: Any) -> q.Plan:
+    given = {
+        "input_shape": (INPUTS,),
+        "loss": nn.CrossEntropyLoss(),
+        "optimizer": MOMENTUM,
+        "batch": BATCH,
+        "seed": 7,
+        **changes,
+    }
+    return q.compile(model or mlp(), policy=policy, **given)
+
+
+def gold_plans() -> dict[str, q.Plan]:
+    """The plans whose bytes are kept."""
+    return {
+        "int8": build(INT8),
+        "float32": build(q.Policy.float32()),
+        "fused": build(INT8.replace(grads="fused"), optimizer=ALL),
+    }
+
+
+def many_plans() -> dict[str, q.Plan]:
+    """Small plans that between them have every operation and every class of format."""
+    narrow = {"weights": q.Sym(5, axis=0), "bias": q.Sym(6), "grads": q.Sym(4), "state": q.Sym(3)}
+    roomy = {
+        "weights": q.Sym(7, container=32, axis=0, **STOCHASTIC),
+        "bias": q.Asym(9, container=16),
+        "state": q.Asym(10, container=32, **STOCHASTIC),
+        "grads": q.Sym(6, container=32),
+    }
+    wide = dict.fromkeys(("input", "wires", "errors", "weights", "grads", "state"), q.Sym(16))
+    row = q.Sym(8, axis="row")
+    asym = {"input": q.Asym(8), "wires": q.Asym(6), "errors": q.Asym(7), "weights": q.Asym(16)}
+    groups = {"wires": q.BFP(8, 4), "weights": q.BFP(6, 2, **STOCHASTIC), "grads": q.BFP(7, 3)}
+    stored = q.Policy(weights=q.Sym(8, axis=0), bias=q.Sym(16), errors=q.Sym(8), grads=q.Sym(8))
+    return {
+        **gold_plans(),
+        "full_sym": build(q.Policy.full_sym(), optimizer=ALL),
+        "rows": build(INT8.replace(input=row, wires=row, errors=row, grads="fused")),
+        "columns": build(INT8.replace(weights=q.Sym(8, axis=1), bias=q.Float32())),
+        "groups": build(INT8.replace(**groups)),
+        "narrow": build(INT8.replace(**narrow), optimizer=ALL),
+        "roomy": build(INT8.replace(**roomy), optimizer=ALL),
+        "wide": build(INT8.replace(**wide), optimizer=ALL),
+        "asym": build(
+            INT8.replace(**asym, grads=q.Asym(5), state=q.Asym(16)),
+            optimizer=ALL,
+        ),
+        "stored as integers": build(stored, optimizer=ALL),
+        "computed in integers": build(q.Policy(**SYM), optimizer=optim.SGD(0.1)),
+        "float gradients, fused": build(INT8.replace(grads="fused", weight_grad="float32")),
+        "deep": build(INT8, deep(), input_shape=(2, INPUTS)),
+        "deep, fused": build(
+            INT8.replace(grads="fused", errors=row), deep(), input_shape=(2, INPUTS)
+        ),
+        "inference": build(INT8, loss=None, optimizer=None),
+        "no optimizer": build(INT8, optimizer=None),
+    }
+
+
+def described(plan: q.Plan) -> str:
+    """What a plan says of itself, for readers and for the test of its bytes."""
+    content = json.loads(plan.to_json())
+    kept = {name: content[name] for name in ("batch", "seed", "arena_bytes")}
+    lines = [f'"{name}":{json.dumps(value)}' for name, value in kept.items()]
+    tensors = ",\n".join(json.dumps(t) for t in content["tensors"])
+    sections = ",\n".join(
+        f"{json.dumps(name)}:[\n" + ",\n".join(json.dumps(op) for op in ops) + "]"
+        for name, ops in content["sections"].items()
+    )
+    lines += [f'"tensors":[\n{tensors}]', f'"sections":{{{sections}}}']
+    return "{" + ",\n".join(lines) + "}\n"
+
+
+def generate() -> dict[str, bytes]:
+    """The contents of each file."""
+    files = {}
+    for name, plan in gold_plans().items():
+        files[f"plan_v1_{name}.bin"] = plan.to_bytes()
+        files[f"plan_v1_{name}.json"] = described(plan).encode()
+    return files
+
+
+def differences() -> list[str]:
+    """Names of files that are missing, different or not ours."""
+    there = {p.name: p.read_bytes() for p in GOLD.glob("plan_*")}
+    wanted = generate()
+    return sorted(n for n in there.keys() | wanted.keys() if there.get(n) != wanted.get(n))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the files, or with --check compares them."""
+    if list(arguments) == ["--check"]:
+        different = differences()
+        for name in different:
+            print(f"tests/gold/{name} differs: run python tests/plangold.py", file=sys.stderr)
+        return int(bool(different))
+    if arguments:
+        print("usage: plangold.py [--check]", file=sys.stderr)
+        return 2
+    for name, content in generate().items():
+        (GOLD / name).write_bytes(content)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,308 @@
+"""Hostile plans: bytes changed at random and sealed again.
+
+qfw_check says what it says; a plan that it accepts is run on the parameters of a valid plan, on any
+codes under valid scales, and on garbage. A status must come back, no operation may write outside
+the tensors that it is said to write, and the sanitized runs must stay silent.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_bytes import (
+    ARENA,
+    ASYM,
+    CONST,
+    FLOAT32,
+    HEADER,
+    NET_BYTES,
+    NO_TENSOR,
+    OP_BYTES,
+    OPERATION,
+    PLACES,
+    STATE,
+    TENSOR,
+    PlanBytes,
+    parts,
+    sizes,
+)
+from plan_net import TABLES, Array, Net, check
+from plangold import many_plans
+
+from pyqfw import quant
+from pyqfw._core import ffi, lib
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+@cache
+def bases() -> list[bytes]:
+    return [plan.to_bytes() for plan in many_plans().values()]
+
+
+# ---- edits: an edit is five numbers, whatever they are ---------------------------------------------
+
+Edit = tuple[int, int, int, int, int]
+NUMBERS = [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 100]
+NUMBERS += [127, 128, 129, 144, 255, 256, 511, 512, 4095, 4096, 32767, 32768, 65534, 65535, 65536]
+NUMBERS += [2**24 - 1, 2**24, 2**30, 2**31 - 1, 2**31, 2**32 - 16, 2**32 - 1]
+NUMBERS += [0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0x33800000]
+FORMAT = ("kind", "bits", "container", "pow2", "range", "rounding", "limit")
+LAYOUT = ("rows", "shared", "outer", "axis", "inner", "group")
+OFFSETS = ("codes", "scale", "zero_point", "absmax")
+
+
+def _slot(records: Array, fields: list[tuple[str, int, str]], a: int, b: int) -> tuple[Array, int]:
+    """One number in a table of records, as words to index."""
+    name = fields[b % len(fields)][0]
+    flat = records[name].view(records[name].dtype.str.replace("f", "u")).reshape(len(records), -1)
+    return flat[a % len(records)], b // len(fields) % flat.shape[1]
+
+
+def set_field(records: Array, fields: list[tuple[str, int, str]], edit: Edit) -> None:
+    """A number of the list, one that a neighbour has, or one near the one there is."""
+    _, a, b, c, d = edit
+    row, k = _slot(records, fields, a, b)
+    other, _ = _slot(records, fields, d, b)
+    near = int(row[k])
+    value = [
+        NUMBERS[c % len(NUMBERS)],
+        int(other[k]),
+        near + (-16, -2, -1, 1, 2, 16)[c % 6],
+        near * 2,
+        near // 2,
+        c,
+    ][d % 6]
+    row[k] = value % 2 ** (8 * row.dtype.itemsize)
+
+
+def set_place(plan: PlanBytes, edit: Edit) -> None:
+    """Another tensor at a place of an operation, or two places swapped."""
+    _, a, b, c, d = edit
+    places = plan.ops["tensor"][a % len(plan.ops)]
+    if d % 3 == 0:
+        places[[b % PLACES, c % PLACES]] = places[[c % PLACES, b % PLACES]]
+    elif d % 7 == 1:
+        places[b % PLACES] = NO_TENSOR
+    else:
+        places[b % PLACES] = c % len(plan.tensors)
+
+
+def mix_tensors(plan: PlanBytes, edit: Edit) -> None:
+    """A tensor takes the format, the layout or the place of another."""
+    _, a, b, c, _ = edit
+    for name in (FORMAT, LAYOUT, OFFSETS, ("role",), (*FORMAT, *LAYOUT))[c % 5]:
+        plan.tensors[name][a % len(plan.tensors)] = plan.tensors[name][b % len(plan.tensors)]
+
+
+def mix_ops(plan: PlanBytes, edit: Edit) -> None:
+    """Two operations change places, or one is lost to another, or takes parts of it."""
+    _, a, b, c, _ = edit
+    i, k = a % len(plan.ops), b % len(plan.ops)
+    if c % 4 == 0:
+        plan.ops[[i, k]] = plan.ops[[k, i]]
+    elif c % 4 == 1:
+        plan.ops[i] = plan.ops[k]
+    else:
+        name = OPERATION[c % len(OPERATION)][0]
+        plan.ops[name][i] = plan.ops[name][k]
+
+
+def set_sections(plan: PlanBytes, edit: Edit) -> PlanBytes:
+    """An operation more or less, a section's end elsewhere, or an inference of its own."""
+    _, a, b, c, d = edit
+    data, ops = bytes(plan.data), len(plan.ops)
+    begin = len(data) - ops * OP_BYTES
+    records = [data[begin + i * OP_BYTES : begin + (i + 1) * OP_BYTES] for i in range(ops)]
+    count = plan.header["count"][0, :4].astype(int)
+    own = plan.header["first"][0, 4] != 0
+    at, section = a % ops, c % 4
+    if d % 4 == 0 and ops > 1:
+        del records[at]
+        section = int(np.searchsorted(np.cumsum(count), at, side="right"))
+        count[min(section, 3)] -= 1
+    elif d % 4 == 1:
+        section = min(int(np.searchsorted(np.cumsum(count), at, side="right")), 3)
+        records.insert(at, records[b % ops])
+        count[section] += 1
+    elif d % 4 == 2 and count[section] > 0:
+        count[section] -= 1
+        count[(section + 1) % 4] += 1
+    elif not own:
+        records += records[: count[0] + count[1]]
+        own = True
+    if min(count) < 0 or sum(count) > len(records):
+        return plan
+    head = bytearray(data[:begin])
+    struct.pack_into("<I", head, 8, begin + len(records) * OP_BYTES)
+    struct.pack_into("<II", head, 32, len(plan.tensors), len(records))
+    changed = PlanBytes(bytes(head) + b"".join(records))
+    changed.header["count"][0, :4] = count
+    changed.header["first"][0, :4] = np.cumsum([0, *count[:3]])
+    after = sum(count)
+    infer = (after, len(records) - after) if own else (0, count[0] + count[1])
+    changed.header["first"][0, 4], changed.header["count"][0, 4] = infer
+    return changed
+
+
+def edited(plan: PlanBytes, edit: Edit) -> PlanBytes:
+    kind, a, b, c, _ = edit
+    choice = kind % 12
+    if choice == 0:
+        plan.data[a % len(plan.data)] ^= 1 << b % 8
+    elif choice == 1:
+        set_field(plan.header, HEADER[5:], edit)
+    elif choice in (2, 3, 4):
+        set_field(plan.tensors, TENSOR, edit)
+    elif choice in (5, 6):
+        set_field(plan.ops, OPERATION, edit)
+    elif choice == 7:
+        set_place(plan, edit)
+    elif choice in (8, 9):
+        mix_tensors(plan, edit)
+    elif choice == 10:
+        mix_ops(plan, edit)
+    else:
+        return set_sections(plan, edit)
+    del c
+    return plan
+
+
+def mutated(base: int, edits: list[Edit]) -> bytes:
+    plan = PlanBytes(bases()[base % len(bases())])
+    for edit in edits:
+        plan = edited(plan, edit)
+    return plan.sealed()
+
+
+# ---- data ----------------------------------------------------------------------------------------
+
+VALID, ANY_CODES, GARBAGE = range(3)
+
+
+def fill(net: Net, mode: int, rng: np.random.Generator) -> None:
+    """What lasts, as a user could have written it."""
+    spaces = {ARENA: net.arena, CONST: net.constants}
+    if mode == GARBAGE:
+        net.arena[NET_BYTES:] = rng.integers(0, 256, net.arena.size - NET_BYTES)
+        net.constants[:] = rng.integers(0, 256, net.constants.size)
+        return
+    if mode == ANY_CODES:
+        net.arena[NET_BYTES:] = rng.integers(0, 256, net.arena.size - NET_BYTES)
+    for t in net.plan.tensors:
+        if t["role"] > STATE:
+            continue
+        space = spaces[int(t["space"])]
+        n, scales = sizes(t, 1)
+        codes, *rest = parts(t, 1)
+        if t["kind"] == FLOAT32 and mode == VALID:
+            space[codes.begin : codes.end].view(np.float32)[:] = rng.normal(size=n)
+        elif mode == ANY_CODES:
+            edges = rng.choice([0x7F, 0x80, 0xFF, 0], codes.end - codes.begin)
+            some = rng.integers(0, 256, codes.end - codes.begin)
+            space[codes.begin : codes.end] = edges if rng.integers(2) else some
+        if scales:
+            low, high = (118, 128) if mode == VALID else (1, 255)
+            scale = (rng.integers(low, high, scales) << 23).astype(np.uint32)
+            if not t["pow2"]:
+                scale |= rng.integers(0, 2**23, scales).astype(np.uint32)
+            scale[rng.integers(8, size=scales) == 0] = 0x3F800000
+            space[rest[0].begin : rest[0].end].view(np.uint32)[:] = scale
+        if t["kind"] == ASYM:
+            zero = rng.integers(0, 2 ** int(t["bits"]), scales)
+            space[rest[1].begin : rest[1].end].view(np.uint16)[:] = zero
+
+
+def some_rows(net: Net, rows: int, rng: np.random.Generator) -> dict[str, Array]:
+    """Buffers of just the size: data, labels (few of them wrong), room for the output."""
+    size = rng.choice([1.0, 1.0, 1e-30, 1e30])
+    x = (size * rng.normal(size=rows * net.row("input"))).astype(np.float32)
+    if rng.integers(8) == 0:
+        x[rng.integers(x.size)] = rng.choice([np.nan, np.inf])
+    classes = max(net.row("output"), 1)
+    y = rng.integers(0, classes + (rng.integers(8) == 0), rows).astype(np.int32)
+    return {"x": x, "y": y, "out": np.zeros(rows * net.row("output"), np.float32)}
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def may_write(net: Net, op: int, rows: int) -> Array:
+    """The bytes of the arena that an operation is said to write, and the core's own."""
+    places = ffi.new("uint16_t[6]")
+    record = net.plan.ops[op]
+    lib.qfw_op_name(int(record["kernel"]), places)
+    may = np.zeros(net.arena.size, bool)
+    may[:NET_BYTES] = True
+    for place, number in zip(places, record["tensor"], strict=True):
+        if number != NO_TENSOR and place & lib.QFW_IS_WRITTEN:
+            t = net.plan.tensors[number]
+            for part in parts(t, rows) if t["space"] == ARENA else ():
+                may[part.begin : part.end] = True
+    return may
+
+
+def walk_each(net: Net, rows: int, io: dict[str, Array]) -> None:
+    """Operation by operation, as far as it goes; each writes what is its own to write."""
+    kept = {name: io[name].tobytes() for name in ("x", "y")}
+    constants = net.constants.tobytes()
+    for i in range(len(net.plan.ops)):
+        before = net.arena.copy()
+        status = net.walk(i, 1, rows, **io)
+        changed = before != net.arena
+        wrong = np.flatnonzero(changed & ~may_write(net, i, rows))
+        assert wrong.size == 0, f"operation {i} wrote bytes {wrong[:8]}"
+        if status != "OK":
+            break
+    assert kept == {name: io[name].tobytes() for name in ("x", "y")}
+    assert constants == net.constants.tobytes()
+
+
+def run(data: bytes, mode: int, seed: int) -> str:
+    """The verdict; what was accepted is run in every way."""
+    verdict = check(data)
+    if verdict.status != "OK":
+        assert verdict.field or verdict.status != "PLAN"
+        return verdict.status
+    rng = np.random.default_rng(seed)
+    net = Net(data, TABLES[seed % len(TABLES)])
+    too_large = net.arena.size > 2**24 or max(net.row("input"), net.row("output")) > 2**16
+    if too_large or net.batch > 64:
+        return "large"
+    with quant.float_mode():
+        assert net.open() == "OK"
+        fill(net, mode, rng)
+        for rows in (net.batch, 1, int(rng.integers(1, net.batch + 1))):
+            step = int(rng.choice([0, 1, 255, 256, 2**32 - 1]))
+            lr = float(rng.choice([0.0, 0.1, 1e-6, 1e30]))
+            assert net.set_progress(step, int(rng.integers(2)), lr) == "OK"
+            io = some_rows(net, rows, rng)
+            walk_each(net, rows, io)
+            net.step(io["x"], io["y"], rows)
+            net.section("forward", rows, x=io["x"])
+            net.section("output", rows, out=io["out"])
+            net.section("backward", rows, y=io["y"])
+            net.section("update", rows)
+            net.infer(io["x"], rows, io["out"])
+            if mode == GARBAGE or rng.integers(4) == 0:
+                fill(net, int(rng.integers(3)), rng)
+    return "OK"
+
+
+numbers = st.integers(0, 2**16)
+edits = st.lists(st.tuples(numbers, numbers, numbers, numbers, numbers), min_size=1, max_size=4)
+hostile = given(
+    base=st.integers(0, 63), edits=edits, mode=st.integers(0, 2), seed=st.integers(0, 2**16)
+)
+
+
+@hostile
+@settings(derandomize=True, deadline=None, database=None, max_examples=2000)
+def test_any_plan_gets_a_status(base: int, edits: list[Edit], mode: int, seed: int) -> None:
+    run(mutated(base, edits), mode, seed)
