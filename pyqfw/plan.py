@@ -91,9 +91,10 @@ class Plan:
 
     def section(self, name: str) -> range:
         """The numbers of a section's operations."""
+        at = arrays.choice(name, "section", SECTIONS[:4])
         counts = [len(self.program.sections[s]) for s in SECTIONS[:4]]
-        first = sum(counts[: SECTIONS.index(name)])
-        return range(first, first + counts[SECTIONS.index(name)])
+        first = sum(counts[:at])
+        return range(first, first + counts[at])
 
     def memory(self) -> dict[str, Any]:
         """Bytes by role, the peak and the operation where it is."""
@@ -113,8 +114,19 @@ class Plan:
         content = {
             "batch": batch,
             "seed": self.seed,
+            "input_shape": list(self.request.input_shape),
+            "loss": None if self.request.loss is None else repr(self.request.loss),
+            "optimizer": None if self.request.optimizer is None else repr(self.request.optimizer),
             "policy": repr(self.policy),
-            "optimizer": repr(self.request.optimizer),
+            "layers": [
+                {
+                    "path": node.path,
+                    "layer": repr(node.layer),
+                    "out_shape": list(node.out_shape),
+                    "learns": node.learns,
+                }
+                for node in self.nodes
+            ],
             "arena_bytes": self.arena_bytes,
             "flash_bytes": self.flash_bytes,
             "macs": self.macs,
@@ -129,7 +141,7 @@ class Plan:
                     "shape": list(t.shape),
                     "rows": t.rows,
                     "bytes": t.nbytes(batch),
-                    "offset": self.layout.of(t)[0],
+                    "offsets": list(self.layout.of(t)),  # codes, scales, zero points, absmax
                 }
                 for t in tensors
             ],
@@ -139,6 +151,8 @@ class Plan:
                         "kernel": op.kernel,
                         "layer": op.layer,
                         "tensors": [None if t is None else numbers[id(t)] for t in op.places],
+                        "params": {str(i): value for i, value in op.params.items()},
+                        "flags": op.flags,
                         "macs": op.macs,
                         "note": op.note,
                     }

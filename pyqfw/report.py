@@ -48,7 +48,8 @@ def memory_table(program: Program, memory: Memory) -> dict[str, Any]:
 def print_plan(plan: Plan) -> str:
     """Operations with formats, bytes, MACs and headroom, then the memory table."""
     r = plan.request
-    lines = [f"plan: batch {r.batch}, seed {r.seed}, {r.policy!r}, {r.optimizer!r}"]
+    aim = r.optimizer or ("no optimizer" if r.loss else "inference alone")
+    lines = [f"plan: batch {r.batch}, seed {r.seed}, {r.policy!r}, {aim}"]
     rows = [("", "operation", "layer", "writes", "bytes", "MACs/row", "")]
     number = 0
     for section in SECTIONS[:4]:
