@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import __version__, quant
+from . import __version__, bench, bench_quant, bench_train, quant
 
 EXTRAS = ("torch", "ml_dtypes", "pytest", "hypothesis")
 
@@ -62,13 +62,19 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="machine-readable")
     info.set_defaults(command=_info)
 
-    bench = commands.add_parser(
+    benches = commands.add_parser(
         "bench",
         help="speed on this machine, beside its peers",
         description="Speed on this machine, each figure beside its peer's from the same run.",
         epilog="example: pyqfw bench quant",
     )
-    suites = bench.add_subparsers(metavar="suite", required=True, title="suites")
+    suites = benches.add_subparsers(metavar="suite", required=True, title="suites")
+    _quant_parser(suites)
+    _train_parser(suites)
+    return parser
+
+
+def _quant_parser(suites: Any) -> None:
     q = suites.add_parser(
         "quant",
         help="the quantize family: quantize, fake_quantize, pack, unpack",
@@ -83,20 +89,54 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="numbers, a multiple of 1024; k and M mean 2^10 and 2^20 (default: 16M)",
     )
-    q.add_argument(
+    _bench_options(q, lambda args: bench_quant.suite(args.elements))
+
+
+def _train_parser(suites: Any) -> None:
+    sizes = " ".join(map(str, bench_train.BATCHES))
+    t = suites.add_parser(
+        "train",
+        help=f"the training step of an MLP {bench_train.MODEL}",
+        description=f"The training step of an MLP {bench_train.MODEL} by policy, optimizer and "
+        "batch, beside torch float32 (if installed), in interleaved rounds on one pinned thread.",
+        epilog="example: pyqfw bench train --batch 64 1 --repeats 5 --json > train.json",
+    )
+    t.add_argument(
+        "--batch",
+        type=_batch,
+        nargs="+",
+        default=bench_train.BATCHES,
+        metavar="N",
+        help=f"rows of a step, one size or several (default: {sizes})",
+    )
+    _bench_options(t, lambda args: bench_train.suite(args.batch))
+
+
+def _bench_options(
+    parser: argparse.ArgumentParser, suite: Callable[[argparse.Namespace], bench.Suite]
+) -> None:
+    """What every suite has."""
+    parser.add_argument(
         "--repeats", type=_positive, default=15, metavar="N", help="rounds (default: %(default)s)"
     )
     isas = quant.core_info()["isas"]
-    q.add_argument("--isa", choices=isas, help="use this instruction set (default: the best)")
-    q.add_argument("--json", action="store_true", help="machine-readable")
-    q.add_argument("--check", action="store_true", help="exit with 1 if a bar is missed")
-    q.set_defaults(command=_bench_quant)
-    return parser
+    parser.add_argument("--isa", choices=isas, help="use this instruction set (default: the best)")
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 if a bar is missed or none is there"
+    )
+    parser.set_defaults(command=_bench, suite=suite)
 
 
 def _positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an integer >= 1, not {text!r}")
+    return int(text)
+
+
+def _batch(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 4096:
+        raise argparse.ArgumentTypeError(f"must be an integer from 1 to 4096, not {text!r}")
     return int(text)
 
 
@@ -112,8 +152,6 @@ def _elements(text: str) -> int:
 
 
 def _info(args: argparse.Namespace) -> int:
-    from . import bench
-
     core = quant.core_info()
     facts: dict[str, Any] = {
         "pyqfw": __version__,
@@ -150,20 +188,17 @@ def _version(name: str) -> str | None:
         return "of unknown version"
 
 
-def _bench_quant(args: argparse.Namespace) -> int:
-    from . import bench
-
+def _bench(args: argparse.Namespace) -> int:
     with bench.quiet() as pinned, quant.isa(args.isa) if args.isa else nullcontext():
         machine = bench.machine()
-        rows = bench.run_suite(bench.quant_suite(args.elements), args.repeats, _progress())
-    notes = list(bench.QUANT_NOTES)
-    if machine["torch"] is None:
-        notes.append("torch is not installed: fake_quantize has no peer here.")
+        suite = args.suite(args)
+        rows = bench.run_suite(suite.cases, args.repeats, _progress())
+    notes = [*suite.notes, *([] if machine["torch"] else [suite.without_torch])]
     if args.json:
         report = {
-            "suite": "quant",
+            "suite": suite.name,
             "machine": machine,
-            "elements": args.elements,
+            **suite.setting,
             "repeats": args.repeats,
             "threads": 1,
             "pinned": pinned,
@@ -174,14 +209,22 @@ def _bench_quant(args: argparse.Namespace) -> int:
     else:
         print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
         where = "pinned to one core" if pinned else "not pinned"
-        print(f"{args.elements} elements, {args.repeats} rounds, one thread, {where}\n")
+        print(f"{suite.title}, {args.repeats} rounds, one thread, {where}\n")
         print(bench.table(rows))
         print("\n" + "\n".join(notes))
+    return _checked(suite.name, rows) if args.check else 0
+
+
+def _checked(suite: str, rows: Sequence[bench.Row]) -> int:
+    """The exit status: 0 if there are bars and all are met."""
     missed = [row.name for row in rows if row.met is False]
-    if args.check and missed:
-        print(f"pyqfw bench quant: below the bar: {'; '.join(missed)}", file=sys.stderr)
-        return 1
-    return 0
+    if missed:
+        print(f"pyqfw bench {suite}: below the bar: {'; '.join(missed)}", file=sys.stderr)
+    elif all(row.met is None for row in rows):
+        print(f"pyqfw bench {suite}: no row has a bar here: nothing to check", file=sys.stderr)
+    else:
+        return 0
+    return 1
 
 
 def _progress() -> Callable[[str], object] | None:

@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from . import quant
+from . import feed, quant
 from ._arrays import REALS, Array
 from .errors import DTypeError, QfwError, ShapeError
 from .lower.ir import stream_of
@@ -26,14 +26,6 @@ def values(plan: Plan) -> dict[str, Array]:
             unit = (2.0 * words.astype(np.float64) + 1.0) / 2.0**32 - 1.0
             found[name] = (unit / sqrt(p.fan_in)).astype(np.float32).reshape(p.shape)
     return found
-
-
-def as_array(values: npt.ArrayLike, name: str) -> Array:
-    """What the caller gave as an array of some type."""
-    try:
-        return np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as e:  # ragged, or a tensor that needs a gradient
-        raise DTypeError(f"{name} must be an array of numbers: {e}") from e
 
 
 def checked(plan: Plan, given: Mapping[str, npt.ArrayLike], strict: bool) -> dict[str, Array]:
@@ -54,7 +46,7 @@ def checked(plan: Plan, given: Mapping[str, npt.ArrayLike], strict: bool) -> dic
     for name in parameters:
         if name not in given:
             continue
-        array = as_array(given[name], f"state_dict['{name}']")
+        array = feed.as_array(given[name], f"state_dict['{name}']")
         shape = parameters[name].shape
         if array.dtype.kind not in "fiu" and array.dtype.name not in REALS:
             raise DTypeError(f"state_dict['{name}'] must hold real numbers, not {array.dtype}")

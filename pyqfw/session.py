@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import dropwhile
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays as arrays
-from . import initial, quant
+from . import feed, initial, quant
 from ._arrays import Array
 from ._core import ffi, lib
-from .errors import DTypeError, NonFiniteError, QfwError, ShapeError
-from .formats import Float32, SymInt32
+from ._spaces import Spaces, aligned
+from .errors import NonFiniteError, QfwError
+from .formats import Float32
 from .lower import Op, Tensor
-from .lower.memory import NET_BYTES
 from .plan import Plan, build
-from .quant import Stored
 from .tensor import QTensor, quantize
 
 _SECTIONS = {
@@ -42,21 +41,20 @@ class Session:
         if not isinstance(plan, Plan):
             raise QfwError(f"a Session needs a Plan from q.compile, not {type(plan).__name__}")
         self._plan = plan
-        self._bytes = _aligned(plan.to_bytes())
-        self._const = _aligned(bytes(max(plan.layout.const_bytes, 16)))
-        self._arena = _aligned(bytes(plan.arena_bytes))
+        self._bytes = aligned(plan.to_bytes())
+        self._spaces = Spaces(plan)
         check_plan(self._bytes, plan)
         self._image = ffi.new("qfw_image *")
         self._image.plan = ffi.from_buffer(self._bytes)
         self._image.plan_bytes = self._bytes.size
-        self._image.constants = ffi.from_buffer(self._const)
+        self._image.constants = ffi.from_buffer(self._spaces.const)
         self._image.const_bytes = plan.layout.const_bytes
         self._image.kernels = quant.kernels()
         self._image.ops = lib.qfw_ops_all()
         net = ffi.new("qfw_net **")
-        arena = ffi.from_buffer(self._arena, require_writable=True)
+        arena = ffi.from_buffer(self._spaces.arena, require_writable=True)
         with quant.float_mode():
-            self._done(lib.qfw_open(arena, self._arena.size, self._image, net), "open")
+            self._done(lib.qfw_open(arena, plan.arena_bytes, self._image, net), "open")
         self._net = net[0]
         self._progress = ffi.new("qfw_progress *")
         self._io = ffi.new("qfw_io *")
@@ -66,6 +64,8 @@ class Session:
         self._turn = 0  # walks begun
         self._has_gradients = False
         self._fragile = _may_fail_late(plan)
+        self._classes = prod(plan.nodes[-1].out_shape)
+        self._end = len(plan.ops) - 1
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self._load(initial.values(plan))
 
@@ -81,22 +81,24 @@ class Session:
     def step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """One update from up to `batch` rows; returns the mean loss."""
         self._needs_optimizer("step")
-        data = inputs(x, self._plan, self._plan.batch)
-        labels = self._labels(y, len(data))
+        data = self._inputs(x)
+        rows = len(data)
+        labels = feed.labels(y, rows, self._classes)
         kept = self._begin()
         with quant.float_mode():
             pointers = ffi.from_buffer(data), ffi.from_buffer(labels)
-            status = lib.qfw_step(self._net, *pointers, len(data), self._loss)
-            self._done(status, "step", kept=kept)
-        self._last, self._rows = len(self._plan.ops) - 1, len(data)
+            status = lib.qfw_step(self._net, *pointers, rows, self._loss)
+        self._done(status, "step", kept=kept, x=x, data=data, y=y)
+        self._last, self._rows = self._end, rows
         self._has_gradients = True
         self._source = {}
         return float(self._loss[0])
 
     def forward(self, x: npt.ArrayLike) -> Array:
         """The training forward; the output as float32."""
-        data = inputs(x, self._plan, self._plan.batch)
+        data = self._inputs(x)
         out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
+        feed.blame(data, x)
         self._run("forward", len(data), x=data)
         self._run("output", len(data), out=out)
         return out
@@ -129,7 +131,8 @@ class Session:
         The step is done when the last operation has been asked for. A plan without a loss has just
         the operations of its forward, and takes no y.
         """
-        data = inputs(x, self._plan, self._plan.batch)
+        data = self._inputs(x)
+        feed.blame(data, x)
         if y is not None or self._plan.request.loss is not None:
             self._needs_loss("trace with y")
             return self._traced(data, self._labels(() if y is None else y, len(data)))
@@ -139,14 +142,14 @@ class Session:
 
     def predict(self, x: npt.ArrayLike) -> Array:
         """The output for any number of rows, each as if it were alone."""
-        data = inputs(x, self._plan, None)
+        data = feed.inputs(x, self._plan.request.input_shape, None)
         out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
         if len(data):
             target = ffi.from_buffer("float[]", out, require_writable=True)
             self._begin()
             with quant.float_mode():
                 status = lib.qfw_infer(self._net, ffi.from_buffer(data), len(data), target)
-                self._done(status, "predict")
+            self._done(status, "predict", x=x, data=data)
         return out
 
     __call__ = predict
@@ -174,7 +177,7 @@ class Session:
         """A parameter ("0.weight") or optimizer state ("0.weight:momentum") as it is stored."""
         program = self._plan.program
         known = {**program.parameters, **{t.name: t for t in program.states.values()}}
-        return self._read(_known(known, name, "tensor"))
+        return self._spaces.read(_known(known, name, "tensor"), self._rows)
 
     def grad(self, name: str) -> QTensor:
         """A parameter's gradient as it is stored."""
@@ -188,7 +191,7 @@ class Session:
             raise QfwError(f"grad('{name}'): there is no gradient: {why}")
         if not self._has_gradients:
             raise QfwError(f"grad('{name}'): no backward has run yet")
-        return self._read(grad)
+        return self._spaces.read(grad, self._rows)
 
     def wire(self, layer: str) -> QTensor:
         """A layer's output, of the last forward. Layers that are one operation share a wire.
@@ -199,12 +202,12 @@ class Session:
         written = [i for i, op in enumerate(self._plan.ops) if t in op.written]
         if self._last < 0 or self._last < min(written):
             raise QfwError(f"wire('{layer}'): there is none before a forward, or after a predict")
-        if self._overwritten(t, max(i for i in written if i <= self._last)):
+        if self._spaces.overwritten(t, max(i for i in written if i <= self._last), self._last):
             raise QfwError(
                 f"wire('{layer}'): its memory has been used again since; look right after "
                 f"forward(), or use trace(), which shows it as it is made"
             )
-        found = self._read(t)
+        found = self._spaces.read(t, self._rows)
         node = next((n for n in self._plan.nodes if n.path == layer), None)
         if node is None or found.format.axis is not None or found.format.group is not None:
             return found
@@ -243,14 +246,14 @@ class Session:
         for name, t in mine.parameters.items():
             stored = other.tensor(name)
             if name in other._source and stored.format != t.fmt:
-                self._write(t, self._encoded(t, other._source[name]))
+                self._spaces.write(t, self._encoded(t, other._source[name]))
             else:
-                self._write(t, _converted(stored, t))
+                self._spaces.write(t, _converted(stored, t))
         self._source = dict(other._source)
         same = self._plan.request.optimizer == other._plan.request.optimizer
         for name, t in mine.states.items():
             if same and name in theirs.states:
-                self._write(t, _converted(other._read(theirs.states[name]), t))
+                self._spaces.write(t, _converted(other._spaces.read(theirs.states[name], 1), t))
         progress = other._get()
         keep = self._get()
         keep.step = progress.step
@@ -261,7 +264,7 @@ class Session:
     def _load(self, values: Mapping[str, Array]) -> None:
         parameters = self._plan.program.parameters
         for name, stored in {n: self._encoded(parameters[n], x) for n, x in values.items()}.items():
-            self._write(parameters[name], stored)
+            self._spaces.write(parameters[name], stored)
         self._source = {**self._source, **values}
 
     def _traced(self, data: Array, labels: Array) -> Iterator[tuple[Op, dict[str, QTensor]]]:
@@ -284,60 +287,12 @@ class Session:
             self._has_gradients |= backward[-1:] == range(i, i + 1)
             if i == len(self._plan.ops) - 1 and self._ends_without_update():
                 self._run("update", len(data))
-            yield op, {t.name: self._read(t) for t in op.written if t.fmt and t.space == "arena"}
+            made = [t for t in op.written if t.fmt and t.space == "arena"]
+            yield op, {t.name: self._spaces.read(t, self._rows) for t in made}
 
     def _encoded(self, t: Tensor, x: Array) -> QTensor:
         assert t.fmt is not None
         return quantize(x, t.fmt, rounding="half_away")
-
-    def _space(self, t: Tensor) -> Array:
-        return self._const if t.space == "const" else self._arena
-
-    def _parts(self, t: Tensor, rows: int) -> tuple[Array, Array, Array]:
-        """Views of a tensor's codes, scales and zero points."""
-        space, offsets = self._space(t), self._plan.layout.of(t)
-        sizes = t.parts(rows)
-        codes, scale, zero = (space[o : o + n] for o, n in zip(offsets[:3], sizes[:3], strict=True))
-        return codes, scale.view(np.float32), zero.view(np.uint16)
-
-    def _read(self, t: Tensor) -> QTensor:
-        """A copy of a tensor as it stands in memory."""
-        fmt = t.fmt
-        assert fmt is not None
-        shape = (self._rows, *t.shape) if t.rows else t.shape
-        codes, scale, zero = (part.copy() for part in self._parts(t, self._rows if t.rows else 1))
-        if isinstance(fmt, Float32):
-            return QTensor(Stored(fmt, shape, codes, None, None))
-        if t.spread == "columns":
-            fmt = SymInt32(32, axis=-1)
-        elif t.spread == "rows":
-            fmt = SymInt32(32, axis="row")
-        elif t.spread == "grid":
-            values = codes.view(np.int32) * scale.astype(np.float64)
-            return quantize(values.astype(np.float32).reshape(shape), Float32())
-        zeros = zero.reshape(fmt.scale_shape(shape)) if fmt.asymmetric else None
-        return QTensor(Stored(fmt, shape, codes, scale.reshape(fmt.scale_shape(shape)), zeros))
-
-    def _write(self, t: Tensor, value: QTensor) -> None:
-        codes, scale, zero = self._parts(t, 1)
-        stored = value._stored
-        codes[:] = stored.codes.reshape(-1).view(np.uint8)
-        if stored.scale is not None:
-            scale[:] = stored.scale.reshape(-1)
-        if stored.zero_point is not None:
-            zero[:] = stored.zero_point.reshape(-1)
-
-    def _overwritten(self, t: Tensor, written: int) -> bool:
-        """Whether an operation that ran after `written` used this tensor's memory for another."""
-        layout, batch = self._plan.layout, self._plan.batch
-        begin, size = layout.of(t)[0], t.nbytes(batch)
-        for op in self._plan.ops[written + 1 : self._last + 1]:
-            for other in op.written:
-                at = layout.of(other)[0]
-                arena = other.space == "arena" and other is not t
-                if arena and at < begin + size and begin < at + other.nbytes(batch):
-                    return True
-        return False
 
     def _get(self) -> Any:
         self._done(lib.qfw_get_progress(self._net, self._progress), "progress")
@@ -363,16 +318,12 @@ class Session:
         """Before a walk; a copy of what lasts, where the walk may fail after it wrote some."""
         self._turn += 1
         self._last = -1
-        return self._lasting().copy() if self._fragile else None
-
-    def _lasting(self) -> Array:
-        """Parameters, gradients and state."""
-        return self._arena[NET_BYTES : self._plan.layout.persistent_bytes]
+        return self._spaces.lasting().copy() if self._fragile else None
 
     def _read_loss(self) -> float:
         t = self._plan.program.loss
         assert t is not None
-        return float(self._parts(t, 1)[0].view(np.float32)[0])
+        return float(self._spaces.parts(t, 1)[0].view(np.float32)[0])
 
     def _needs_loss(self, what: str) -> None:
         if self._plan.request.loss is None:
@@ -383,23 +334,41 @@ class Session:
         if self._plan.request.optimizer is None:
             raise QfwError(f"{what}: this plan was compiled without an optimizer")
 
+    def _inputs(self, x: npt.ArrayLike) -> Array:
+        request = self._plan.request
+        return feed.inputs(x, request.input_shape, request.batch)
+
     def _labels(self, y: npt.ArrayLike, rows: int) -> Array:
-        return labels(y, rows, int(np.prod(self._plan.nodes[-1].out_shape)))
+        found = feed.labels(y, rows, self._classes)
+        feed.blame_labels(found, self._classes)
+        return found
 
     def _done(
-        self, status: int, what: str, op: int | None = None, kept: Array | None = None
+        self,
+        status: int,
+        what: str,
+        op: int | None = None,
+        kept: Array | None = None,
+        *,
+        x: npt.ArrayLike | None = None,
+        data: Array | None = None,
+        y: npt.ArrayLike | None = None,
     ) -> None:
-        """Turns a status of the core into an exception, `kept` being put back."""
+        """Turns a status of the core into an exception: `kept` is put back, x and y are blamed."""
         if status == lib.QFW_OK:
             return
         if kept is not None:
-            self._lasting()[:] = kept
+            self._spaces.lasting()[:] = kept
+        if status == lib.QFW_E_NONFINITE and data is not None and x is not None:
+            feed.blame(data, x)
+        if status == lib.QFW_E_LABEL and y is not None:
+            feed.blame_labels(y, self._classes)
         text = ffi.string(lib.qfw_status_text(status)).decode()
         place = ""
         if op is not None:
             at = self._plan.ops[op]
             place = f" at operation {op}, {at.kernel} of layer '{at.layer}'"
-        if status == lib.QFW_E_NONFINITE:  # not the caller's data: those were checked
+        if status == lib.QFW_E_NONFINITE:
             raise NonFiniteError(
                 f"{what}{place}: a value in the network is infinite or NaN: it has diverged; go "
                 f"back to good parameters (load_state_dict) with a smaller lr"
@@ -410,8 +379,8 @@ class Session:
 def check_plan(data: Array, plan: Plan | None = None) -> None:
     """The core's full check of a plan's bytes; names the operation and the tensor at fault."""
     fault = ffi.new("qfw_fault *")
-    aligned = _aligned(bytes(data))
-    status = lib.qfw_check(ffi.from_buffer(aligned), aligned.size, fault)
+    copy = aligned(bytes(data))
+    status = lib.qfw_check(ffi.from_buffer(copy), copy.size, fault)
     if status == lib.QFW_OK:
         return
     text = ffi.string(lib.qfw_status_text(status)).decode()
@@ -426,40 +395,6 @@ def check_plan(data: Array, plan: Plan | None = None) -> None:
         name = f" ({tensors[fault.tensor].name})" if fault.tensor < len(tensors) else ""
         place.append(f"tensor {fault.tensor}{name}")
     raise QfwError(f"plan: {text}" + (f": {', '.join(place)}" if place else ""))
-
-
-def inputs(x: npt.ArrayLike, plan: Plan, most: int | None) -> Array:
-    """Rows as the core takes them: float32, in C order, finite; 1 to `most`, or any number."""
-    shape = plan.request.input_shape
-    given = initial.as_array(x, "x")
-    if given.dtype.kind not in "fiu" and given.dtype.name not in arrays.REALS:
-        raise DTypeError(f"x must be an array of real numbers, not {given.dtype}")
-    if given.ndim != len(shape) + 1 or given.shape[1:] != shape:
-        wanted = ", ".join(map(str, ("n", *shape)))
-        raise ShapeError(f"x must have the shape ({wanted}), n rows, not {given.shape}")
-    if most is not None and not 1 <= len(given) <= most:
-        raise ShapeError(
-            f"x has {len(given)} rows: the plan takes 1 to {most} (its batch); give fewer, or "
-            f"recompile with another batch"
-        )
-    with quant.float_mode(), np.errstate(over="ignore"):
-        data = np.require(given, np.float32, ["C", "A"])
-        quant.check_finite(data, "x", named=given)
-    return data
-
-
-def labels(y: npt.ArrayLike, rows: int, classes: int) -> Array:
-    """Class numbers as the core takes them: int32, one a row."""
-    given = initial.as_array(y, "y")
-    if given.shape != (rows,):
-        raise ShapeError(f"y must have the shape ({rows},), a label a row of x, not {given.shape}")
-    if given.dtype.kind not in "iu":
-        raise DTypeError(f"y must be an array of integers (class numbers), not {given.dtype}")
-    wrong = (given < 0) | (given >= classes)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise QfwError(f"y[{at}] is {given[at]}: labels must be 0 to {classes - 1}")
-    return np.require(given, np.int32, ["C", "A"])
 
 
 def _may_fail_late(plan: Plan) -> bool:
@@ -486,12 +421,3 @@ def _known(items: Mapping[str, Tensor], name: str, what: str) -> Tensor:
         legal = ", ".join(map(repr, items)) or "none"
         raise QfwError(f"{what}({name!r}): no such name; there are {legal}")
     return items[name]
-
-
-def _aligned(data: bytes) -> Array:
-    """A copy that begins at a multiple of 64."""
-    space = np.zeros(len(data) + 64, np.uint8)
-    begin = -space.ctypes.data % 64
-    view = space[begin : begin + len(data)]
-    view[:] = np.frombuffer(data, np.uint8)
-    return view

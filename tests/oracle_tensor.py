@@ -261,9 +261,11 @@ class Tensor:
             return bytes(self.codes.astype("<f4").tobytes())
         assert self.scale is not None
         f = self.format
-        scales = [Fraction(float(s)) for s in self.scale.ravel()]
-        zero = [] if self.zero is None else self.zero.ravel().tolist()
-        return o.stored(self.codes.ravel().tolist(), f.bits, scales, zero, f.container, f.pow2)
+        codes = o.stored(self.codes.ravel().tolist(), f.bits, [], container=f.container)
+        exponents = (np.frexp(self.scale)[1] - 1).astype(np.int8)
+        scales = exponents if f.pow2 else self.scale.astype("<f4")
+        zero = b"" if self.zero is None else self.zero.astype("<u2").tobytes()
+        return bytes(codes + scales.tobytes() + zero)
 
 
 Source = Acc | Tensor

@@ -145,14 +145,87 @@ def sizes(t: Any, rows: int) -> tuple[int, int]:
     return outer * axis * inner, scales if t["kind"] in (SYM, ASYM) else 0
 
 
-def parts(t: Any, rows: int) -> list[Extent]:
-    """Where its codes, scales, zero points and absmax lie; what it has not is left out."""
+def part_sizes(t: Any, rows: int) -> dict[str, int]:
+    """Bytes of each of its parts; 0 for what it has not."""
     n, scales = sizes(t, rows)
     bits = int(t["container"] or t["bits"])
-    bytes_of = {
+    return {
         "codes": -(-n * bits // 8),
         "scale": 4 * scales,
         "zero_point": 2 * scales if t["kind"] == ASYM else 0,
         "absmax": 4 * scales if t["bits"] == 32 else 0,
     }
-    return [Extent(int(t[p]), int(t[p]) + size) for p, size in bytes_of.items() if size]
+
+
+def parts(t: Any, rows: int) -> list[Extent]:
+    """Where its codes, scales, zero points and absmax lie; what it has not is left out."""
+    found = part_sizes(t, rows).items()
+    return [Extent(int(t[name]), int(t[name]) + size) for name, size in found if size]
+
+
+class Builder:
+    """A plan made by hand: tensors one behind the other, operations section by section."""
+
+    def __init__(self, batch: int = 1, **header: Any) -> None:
+        self.batch, self.header = batch, header
+        self.tensors: list[dict[str, Any]] = []
+        self.ops: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SECTIONS}
+        self.ends = {ARENA: NET_BYTES, CONST: 0, IO: 0}
+        self.input = self.tensor(1, space=IO, rows=ROWS_AXIS, role=WIRE, codes=0)
+        self.output = self.tensor(1, space=IO, rows=ROWS_AXIS, role=WIRE, codes=2)
+        self.labels = NO_TENSOR
+
+    def tensor(self, n: int, **fields: Any) -> int:
+        """A tensor of n elements (a row), Float32 scratch unless told otherwise; its number."""
+        t: dict[str, Any] = {name: 0 for name, _, _ in TENSOR}
+        t |= {"role": SCRATCH, "bits": 32, "container": 32, "limit": 0.0, "inner": 1}
+        t |= {"outer": 1, "axis": n, "group": n, "reserved": (0, 0), "spare": (0, 0, 0), **fields}
+        for name, size in part_sizes(t, self.batch).items() if t["space"] != IO else ():
+            t[name] = self.ends[t["space"]] if size else 0
+            self.ends[t["space"]] += -(-size // ALIGN) * ALIGN
+        self.tensors.append(t)
+        return len(self.tensors) - 1
+
+    def sym(self, n: int, bits: int = 8, container: int = 8, **fields: Any) -> int:
+        return self.tensor(n, kind=SYM, bits=bits, container=container, **fields)
+
+    def scratch(self, n: int) -> int:
+        return self.tensor(n, kind=BYTES, bits=8, container=8)
+
+    def add_labels(self) -> int:
+        fields = {"kind": INDEX, "space": IO, "rows": ROWS_AXIS, "role": WIRE, "codes": 1}
+        self.labels = self.tensor(1, **fields)
+        return self.labels
+
+    def op(
+        self, kernel: int, *places: int, section: str = "forward", flags: int = 0, **params: int
+    ) -> None:
+        """`p3=1` sets param[3]."""
+        tensor = [*places] + [NO_TENSOR] * (PLACES - len(places))
+        words = [params.get(f"p{i}", 0) for i in range(PARAMS)]
+        self.ops[section].append((kernel, flags, tensor, words))
+
+    def build(self) -> bytes:
+        ops = [op for name in SECTIONS for op in self.ops[name]]
+        count = [len(self.ops[name]) for name in SECTIONS]
+        first = [sum(count[:i]) for i in range(5)]
+        if not count[4]:
+            first[4], count[4] = 0, count[0] + count[1]
+        total = HEADER_BYTES + TENSOR_BYTES * len(self.tensors) + OP_BYTES * len(ops)
+        data = bytearray(total)
+        struct.pack_into("<II", data, 32, len(self.tensors), len(ops))
+        plan = PlanBytes(bytes(data))
+        header = {
+            **{"magic": MAGIC, "version": VERSION, "header_bytes": HEADER_BYTES},
+            **{"plan_bytes": total, "arena_bytes": self.ends[ARENA], "batch": self.batch},
+            **{"const_bytes": self.ends[CONST], "first": first, "count": count, "lr": 0.1},
+            **{"input": self.input, "output": self.output, "labels": self.labels},
+            **{"loss": NO_TENSOR, **self.header},
+        }
+        for name, value in header.items():
+            plan.header[name] = value
+        for i, t in enumerate(self.tensors):
+            plan.tensors[i] = tuple(t[name] for name, _, _ in TENSOR)
+        for i, op in enumerate(ops):
+            plan.ops[i] = tuple(op)
+        return plan.sealed()

@@ -10,7 +10,7 @@ import pyqfw as q
 from pyqfw import nn
 
 INPUTS, CLASSES, BATCH = 10, 4, 8
-STOCHASTIC = {"rounding": "stochastic"}
+STOCHASTIC: dict[str, Any] = {"rounding": "stochastic"}
 INT8 = q.Policy.int8()
 POLICIES = {
     "float32": q.Policy.float32(),

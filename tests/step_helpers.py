@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ def policy(fmt: q.Format = FLOAT, arithmetic: str = "sym", **changes: Any) -> q.
 def mlp(*sizes: int, bias: bool = True) -> list[Layer]:
     """Linear layers with a ReLU between them."""
     layers: list[Layer] = []
-    for i, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
         layers += [("relu", f"r{i}")] if i else []
         layers.append(("linear", f"l{i}", inputs, outputs, bias))
     return layers
@@ -124,12 +126,8 @@ def same_step(net: Net, session: q.Session, x: Array, y: Array) -> None:
     """forward, backward, update: the output, every wire, loss, gradients, parameters, state."""
     same_floats(session.forward(x), net.forward(x), "output")
     for path, wire in net.wires.items():
-        try:
-            found = session.wire(path)
-        except q.QfwError as gone:
-            assert "used again" in str(gone)
-            continue
-        same_wire(found, wire, f"wire {path}")
+        with suppress(GoneError):
+            same_wire(read_wire(session, path), wire, f"wire {path}")
     same_floats(np.float32(session.backward(y)), net.backward(y), "loss")
     for name, grad in net.grads.items():
         if isinstance(grad, Tensor):
@@ -139,6 +137,18 @@ def same_step(net: Net, session: q.Session, x: Array, y: Array) -> None:
     assert gradients(session) == before
     net.update()
     same_kept(net, session)
+
+
+class GoneError(Exception):
+    """The memory of a wire has been used again."""
+
+
+def read_wire(session: q.Session, path: str) -> QTensor:
+    """A layer's output, or GoneError."""
+    try:
+        return session.wire(path)
+    except q.QfwError as error:
+        raise (GoneError if "used again" in str(error) else error) from error
 
 
 def same_trace(net: Net, session: q.Session, x: Array, y: Array) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pyqfw
-from pyqfw import bench, cli, quant
+from pyqfw import bench, bench_quant, cli, quant
 
 QUICK = ["--elements", "2k", "--repeats", "2"]
 
@@ -90,7 +90,10 @@ def test_a_folder_is_not_an_extra(capsys, monkeypatch, tmp_path):
 # --- usage ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [[], ["info"], ["bench"], ["bench", "quant"]])
+COMMANDS = [[], ["info"], ["bench"], ["bench", "quant"], ["bench", "train"]]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
 def test_help_has_an_example(words, capsys):
     with pytest.raises(SystemExit) as done:
         cli.main([*words, "--help"])
@@ -100,7 +103,7 @@ def test_help_has_an_example(words, capsys):
 
 
 def test_every_example_parses(capsys):
-    for words in (["info"], ["bench"], ["bench", "quant"]):
+    for words in COMMANDS:
         with pytest.raises(SystemExit):
             cli.main([*words, "--help"])
         example = capsys.readouterr().out.partition("example: ")[2].partition(">")[0]
@@ -125,6 +128,12 @@ def test_every_example_parses(capsys):
         (["bench", "quant", "--repeats", "0"], "integer >= 1"),
         (["bench", "quant", "--repeats", "two"], "integer >= 1"),
         (["bench", "quant", "--isa", "mmx"], "portable"),
+        (["bench", "train", "--batch"], "--batch"),
+        (["bench", "train", "--batch", "0"], "from 1 to 4096"),
+        (["bench", "train", "--batch", "64", "4097"], "from 1 to 4096"),
+        (["bench", "train", "--batch", "-1"], "--batch"),
+        (["bench", "train", "--batch", "64,1"], "from 1 to 4096"),
+        (["bench", "train", "--repeats", "0"], "integer >= 1"),
     ],
 )
 def test_bad_input_is_one_sentence_on_stderr(words, says, capsys):
@@ -139,10 +148,10 @@ def test_bad_input_is_one_sentence_on_stderr(words, says, capsys):
 
 
 def test_too_little_memory(capsys, monkeypatch, no_torch):
-    def suite(elements):
+    def cases(elements):
         raise MemoryError
 
-    monkeypatch.setattr(bench, "quant_suite", suite)
+    monkeypatch.setattr(bench_quant, "cases", cases)
     assert cli.main(["bench", "quant"]) == 1
     assert "not enough memory" in capsys.readouterr().err
 
@@ -210,10 +219,10 @@ def test_bench_quant_table(capsys, no_torch):
 
 
 def test_check_fails_when_a_bar_is_missed(capsys, monkeypatch, no_torch):
-    monkeypatch.setattr(bench, "MEMCPY_BAR", 0.0)
-    monkeypatch.setattr(bench, "PACK_BAR", 0.0)
+    monkeypatch.setattr(bench_quant, "MEMCPY_BAR", 0.0)
+    monkeypatch.setattr(bench_quant, "PACK_BAR", 0.0)
     assert cli.main(["bench", "quant", *QUICK, "--check"]) == 0
-    monkeypatch.setattr(bench, "PACK_BAR", 1e12)
+    monkeypatch.setattr(bench_quant, "PACK_BAR", 1e12)
     assert cli.main(["bench", "quant", *QUICK, "--check"]) == 1
     shown = capsys.readouterr()
     assert "unpack 13 bits" in shown.err

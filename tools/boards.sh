@@ -2,7 +2,7 @@
 # The C tests on emulated boards:  tools/boards.sh [core ...]
 # For each core (m0, m4f, ...; else all that have a cross file in csrc/cross) builds the library and
 # tests/target with warnings as errors and runs the tests in QEMU. Fails unless every test ran and
-# passed; those with a planted fault pass by finding it. Needs meson, ninja, arm-none-eabi-gcc with
+# passed; those with a planted fault pass by finding it. Says how deep the stack was. Needs meson, ninja, arm-none-eabi-gcc with
 # newlib, and qemu-system-arm.
 set -eu
 cd "$(dirname "$0")/.."
@@ -38,7 +38,8 @@ for core in "$@"; do
         die "$core: only $passed tests passed" "$log"
     awk -v core="$core" '$1 == "test:" { name = $2; sub(/.*:/, "", name) }
         /^[0-9]+ passed, [0-9]+ failed$/ {
-            if (name ~ /_planted_/) planted++; else text = text name ": " $0 "; "
+            if (name ~ /_planted_/) planted++; else text = text name ": " $0
         }
+        /^[0-9]+ of [0-9]+ bytes of stack$/ && name !~ /_planted_/ { text = text ", stack " $1 "; " }
         END { print core ": " text planted " planted faults found" }' "$build/meson-logs/testlog.txt"
 done

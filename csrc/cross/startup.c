@@ -1,9 +1,9 @@
 /* From reset to main on the emulated Cortex-M boards. A fault ends the emulator with 139. */
 #include "cross/semihost.h"
+#include "cross/stack.h"
 
 /* Of link.ld. */
-extern uint32_t qfw_stack_top[], qfw_stack_limit[], qfw_data_load[], qfw_data_start[],
-    qfw_data_end[], qfw_bss_start[], qfw_bss_end[];
+extern uint32_t qfw_data_load[], qfw_data_start[], qfw_data_end[], qfw_bss_start[], qfw_bss_end[];
 
 int main(void);
 void qfw_reset(void);
@@ -61,5 +61,6 @@ void qfw_reset(void)
     for (uint32_t *to = qfw_bss_start; to < qfw_bss_end;) {
         *to++ = 0;
     }
+    stack_paint();
     semihost_exit(main());
 }

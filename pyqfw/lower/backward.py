@@ -93,7 +93,8 @@ def _propagate(tape: Tape, ops: list[Op], taped: Taped, error: Tensor) -> Tensor
     """dX = e W."""
     node, weight = taped.node, taped.weight
     layer, path = node.layer, node.path
-    assert isinstance(layer, nn.Linear) and weight is not None
+    assert isinstance(layer, nn.Linear)
+    assert weight is not None
     positions = prod(node.out_shape) // layer.out_features
     macs = layer.in_features * layer.out_features * positions
     name = f"{path}:dX"
@@ -104,7 +105,8 @@ def _propagate(tape: Tape, ops: list[Op], taped: Taped, error: Tensor) -> Tensor
         ops.append(op)
         return dx
     a, b, flags = _factors(tape, layer, path, error, weight)
-    assert a.fmt is not None and b.fmt is not None
+    assert a.fmt is not None
+    assert b.fmt is not None
     by_column = not flags and b.layout(1).n_scales > 1
     dx = accumulator(name, node.in_shape, not per_tensor(a.fmt), by_column, positions)
     proof = prove(layer.out_features, largest(signed_bits(a.fmt)), largest(signed_bits(b.fmt)))
@@ -126,9 +128,9 @@ def _factors(
     b = make.source(weight, path) if scales == "mixed" else make.codes(weight, path)
     extra = folded_extra(terms, a, b)
     if folds:
-        keep = by_row and not per_tensor(error.fmt)
-        options = {"extra": extra, "keep_rows": keep, "columns": terms}
-        return make.widened(a, path, by=b, mode=BY_COLUMN, **options), b, FOLDED_B
+        rows = by_row and not per_tensor(error.fmt)
+        a = make.widened(a, path, by=b, mode=BY_COLUMN, keep_rows=rows, extra=extra, columns=terms)
+        return a, b, FOLDED_B
     if not by_row:
         a = make.widened(a, path, extra=extra, columns=terms)
     if scales == "mixed":

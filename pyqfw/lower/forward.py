@@ -134,9 +134,7 @@ def parameter(node: Node, name: str, learns: bool) -> Tensor:
     fmt = node.policy.bias if name == "bias" else node.policy.weights
     path = f"{node.path}.{name}"
     space: Literal["arena", "const"] = "arena" if learns else "const"
-    return Tensor(
-        path, spec.shape, "parameter", fmt, space=space, stream=stream_of(path, "update")
-    )
+    return Tensor(path, spec.shape, "parameter", fmt, space=space, stream=stream_of(path, "update"))
 
 
 def _linear(tape: Tape, node: Node, x: Tensor, learns: bool) -> Tensor:
@@ -188,7 +186,8 @@ def _product_s32(
         a = make.widened(a, path, extra=folded_extra(terms, a, b, biased), columns=terms)
     if widen_b:
         b = make.widened(b, path, extra=folded_extra(terms, b, a, biased), columns=terms)
-    assert a.fmt is not None and b.fmt is not None
+    assert a.fmt is not None
+    assert b.fmt is not None
     by_column = biased or b.layout(1).n_scales > 1
     y = accumulator(f"{path}:sums", node.out_shape, not per_tensor(a.fmt), by_column, positions)
     proof = prove(terms, largest(signed_bits(a.fmt)), largest(signed_bits(b.fmt)), bias=biased)

@@ -138,9 +138,9 @@ class Program:
         for group in (self.parameters, self.gradients, self.states):
             for t in group.values():
                 seen.setdefault(id(t), t)
-        for t in (self.input, self.labels, self.output):
-            if t is not None:
-                seen.setdefault(id(t), t)
+        for end in (self.input, self.labels, self.output):
+            if end is not None:
+                seen.setdefault(id(end), end)
         for op in self.ops:
             for t in op.used:
                 seen.setdefault(id(t), t)

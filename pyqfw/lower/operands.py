@@ -8,7 +8,7 @@ from math import prod
 
 from ..formats import Asym, Float32, Format, Sym
 from .headroom import extra_bits, largest
-from .ir import ACCUMULATOR, Op, Tensor, stream_of
+from .ir import ACCUMULATOR, Op, Role, Spread, Tensor, stream_of
 
 OPERAND = Sym(12, container=16)  # of a Float32 tensor in integer arithmetic
 LOGITS = Sym(16)
@@ -95,7 +95,7 @@ class Operands:
         return self._remember((id(t), "codes"), make)
 
     def source(self, t: Tensor, layer: str) -> Tensor:
-        """What `widened` reads: codes, but for those whose zero point goes with its one rounding."""
+        """What `widened` reads: codes, or Asym(16), whose zero point goes with its one rounding."""
         assert t.fmt is not None
         return t if signed_bits(t.fmt) == 17 else self.codes(t, layer)
 
@@ -115,7 +115,8 @@ class Operands:
         def make() -> Tensor:
             assert t.fmt is not None
             bits = min(signed_bits(t.fmt) + extra, 16)
-            fmt = Sym(bits, container=slot(bits) if extra == 0 else 16, axis="row" if keep_rows else None)
+            box = slot(bits) if extra == 0 else 16
+            fmt = Sym(bits, container=box, axis="row" if keep_rows else None)
             dst = self._temporary(t, fmt, f"widened to int{bits}")
             scratch = None
             if mode == BY_COLUMN:
@@ -152,18 +153,25 @@ def weight_scales(t: Tensor) -> str:
     return "out" if fmt.axis in (0, -2, "row") else "in"
 
 
-def accumulator(name: str, shape: tuple[int, ...], by_row: bool, by_column: bool, positions: int) -> Tensor:
+def accumulator(
+    name: str, shape: tuple[int, ...], by_row: bool, by_column: bool, positions: int
+) -> Tensor:
     """int32 sums with the scales of their product."""
-    spread = "grid" if by_row and by_column else "rows" if by_row else "columns" if by_column else "tensor"
-    return Tensor(
-        name, shape, "scratch", ACCUMULATOR, rows=True, spread=spread, positions=positions  # type: ignore[arg-type]
-    )
+    spreads: dict[tuple[bool, bool], Spread] = {
+        (True, True): "grid",
+        (True, False): "rows",
+        (False, True): "columns",
+        (False, False): "tensor",
+    }
+    t = Tensor(name, shape, "scratch", ACCUMULATOR, rows=True, positions=positions)
+    t.spread = spreads[by_row, by_column]
+    return t
 
 
-def store(src: Tensor, shape: tuple[int, ...], fmt: Format, path: str, role: str) -> Tensor:
+def store(src: Tensor, shape: tuple[int, ...], fmt: Format, path: str, role: Role) -> Tensor:
     """A tensor for src's values in a format and a shape: a wire or an error."""
     assert prod(shape) == src.size
-    return Tensor(f"{path}:{role}", shape, role, fmt, rows=True, stream=stream_of(path, role))  # type: ignore[arg-type]
+    return Tensor(f"{path}:{role}", shape, role, fmt, rows=True, stream=stream_of(path, role))
 
 
 def folded_extra(terms: int, t: Tensor, other: Tensor | None, bias: bool = False) -> int:

@@ -7,8 +7,7 @@ from math import prod
 
 from .. import nn, optim
 from ..errors import QfwError
-from ..formats import Float32, Format
-from ..formats import ROUNDINGS
+from ..formats import ROUNDINGS, Float32, Format
 from .forward import Tape, Taped
 from .headroom import INT32_MAX, largest, prove
 from .ir import ACCUMULATOR, Op, Tensor, stream_of
@@ -48,9 +47,8 @@ class Gradients:
         grad = None
         if not fused:
             assert isinstance(policy.grads, Format)
-            grad = Tensor(
-                f"{p.name}:grad", p.shape, "gradient", policy.grads, stream=stream_of(p.name, "grad")
-            )
+            grad = Tensor(f"{p.name}:grad", p.shape, "gradient", policy.grads)
+            grad.stream = stream_of(p.name, "grad")
             self.gradients[p.name] = grad
         if arithmetic == "float32":
             grad_at_hand = self._float(tape, ops, taped, p, error, x, grad)
@@ -152,8 +150,8 @@ class Gradients:
         wire = make.codes(x, path) if by_row else make.source(x, path)
         extra = folded_extra(terms, e, wire)
         if folds:
-            options = {"extra": extra, "columns": out}
-            return make.widened(e, path, by=wire, mode=BY_ROW, **options), wire, FOLDED_X
+            e = make.widened(e, path, by=wire, mode=BY_ROW, extra=extra, columns=out)
+            return e, wire, FOLDED_X
         if several:
             e = make.widened(e, path, extra=extra, columns=out)
         if not by_row:
@@ -165,21 +163,12 @@ class Gradients:
         sgd = self.optimizer
         assert sgd is not None
         c = sgd.coefficients()
-        factors = (
-            sgd.momentum,
-            1.0 - sgd.dampening,
-            sgd.weight_decay,
-            c.step_v,
-            c.step_g,
-            c.step_w,
-            c.state_w,
-            c.step_g1,
-            c.step_w1,
-        )
+        factors = [sgd.momentum, 1.0 - sgd.dampening, sgd.weight_decay]
+        factors += map(float, (c.step_v, c.step_g, c.step_w, c.state_w, c.step_g1, c.step_w1))
         flags = ROUNDINGS.index(sgd.rounding) << ROUNDING_AT | (NESTEROV if sgd.nesterov else 0)
         scales = sum(_scales(t) for t in (p, state) if t is not None)
         scratch = Tensor(f"{p.name} flags", (scales,), "scratch") if scales else None
-        params: dict[int, int | float] = {i: float(f) for i, f in enumerate(factors)}
+        params: dict[int, int | float] = dict(enumerate(factors))
         return Op("update", path, (p, grad, state, scratch), params, flags, (0, 2, 3))
 
 

@@ -61,8 +61,21 @@ void report_suite_end(unsigned cases)
     put_tally(&suite);
 }
 
+static void put_stack(const port_stack *stack)
+{
+    put_number(stack->used);
+    port_put(" of ");
+    put_number(stack->size);
+    port_put(" bytes of stack\n");
+}
+
 void report_exit(void)
 {
+    const port_stack stack = port_stack_use();
     put_tally(&total);
-    port_exit(total.failed == 0 && total.passed > 0 ? 0 : 1);
+    if (stack.size > 0) {
+        put_stack(&stack);
+    }
+    const bool ok = total.failed == 0 && total.passed > 0 && stack.used <= stack.size;
+    port_exit(ok ? 0 : 1);
 }

@@ -13,7 +13,8 @@ void report_check(bool ok, unsigned number, const char *what);
 /* The line of the suite. */
 void report_suite_end(unsigned cases);
 
-/* The last line; leaves with 0 if there were checks and all passed, else with 1. */
+/* The last lines; leaves with 0 if there were checks, all passed, and the stack was deep enough, else
+ * with 1. */
 void report_exit(void);
 
 #endif

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyqfw import bench, quant
+from pyqfw import bench, bench_quant, quant
 
 RANGES = {
     "int8": (-128, 127),
@@ -328,7 +328,7 @@ def test_bench_quant_has_torch_as_peer(monkeypatch):
     threads = torch.get_num_threads()
     with bench.quiet():
         assert torch.get_num_threads() == 1
-        rows = {row.name: row for row in bench.run_suite(bench.quant_suite(2048), 1)}
+        rows = {row.name: row for row in bench.run_suite(bench_quant.cases(2048), 1)}
     assert torch.get_num_threads() == threads
     for grain in ("tensor", "channel"):
         for suffix in ("", ", out="):

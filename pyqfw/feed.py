@@ -1,0 +1,74 @@
+"""What a caller feeds a session: rows and labels, as the core takes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _arrays as arrays
+from . import quant
+from ._arrays import Array
+from .errors import DTypeError, QfwError, ShapeError
+
+_INT32 = np.dtype(np.int32)
+_FLOAT32 = np.dtype(np.float32)
+
+
+def as_array(values: npt.ArrayLike, name: str) -> Array:
+    """What the caller gave as an array of some type."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as e:  # ragged, or a tensor that needs a gradient
+        raise DTypeError(f"{name} must be an array of numbers: {e}") from e
+
+
+def inputs(x: npt.ArrayLike, shape: tuple[int, ...], most: int | None) -> Array:
+    """Rows as the core takes them: float32, in C order; 1 to `most`, or any number.
+
+    Whether they are finite the core finds out; `blame` says it with names.
+    """
+    given = x if isinstance(x, np.ndarray) else as_array(x, "x")
+    if given.dtype.kind not in "fiu" and given.dtype.name not in arrays.REALS:
+        raise DTypeError(f"x must be an array of real numbers, not {given.dtype}")
+    if given.ndim != len(shape) + 1 or given.shape[1:] != shape:
+        wanted = ", ".join(map(str, ("n", *shape)))
+        raise ShapeError(f"x must have the shape ({wanted}), n rows, not {given.shape}")
+    if most is not None and not 1 <= len(given) <= most:
+        raise ShapeError(
+            f"x has {len(given)} rows: the plan takes 1 to {most} (its batch); give fewer, or "
+            f"recompile with another batch"
+        )
+    if given.dtype == _FLOAT32 and given.flags.carray:
+        return given
+    with quant.float_mode(), np.errstate(over="ignore"):
+        return np.require(given, np.float32, ["C", "A", "W"])
+
+
+def labels(y: npt.ArrayLike, rows: int, classes: int) -> Array:
+    """Class numbers as the core takes them: int32, one a row; the core checks their range."""
+    given = y if isinstance(y, np.ndarray) else as_array(y, "y")
+    if given.shape != (rows,):
+        raise ShapeError(f"y must have the shape ({rows},), a label a row of x, not {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise DTypeError(f"y must be an array of integers (class numbers), not {given.dtype}")
+    if given.dtype == _INT32 and given.flags.carray:
+        return given
+    narrow = given.astype(np.int32)
+    if given.dtype.itemsize >= 4 and not np.array_equal(narrow, given):
+        blame_labels(given, classes)
+    return narrow
+
+
+def blame(data: Array, x: npt.ArrayLike) -> None:
+    """Raises the error that names what is not finite in x, if something is."""
+    with quant.float_mode():
+        quant.check_finite(data, "x", named=as_array(x, "x"))
+
+
+def blame_labels(y: npt.ArrayLike, classes: int) -> None:
+    """Raises the error that names the first label that is no class, if there is one."""
+    given = np.asarray(y)
+    wrong = (given < 0) | (given >= classes)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise QfwError(f"y[{at}] is {given[at]}: labels must be 0 to {classes - 1}")

@@ -1,0 +1,253 @@
+"""`pyqfw bench train`: its rows, its bars, and the step that stands beside ours."""
+
+import json
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pyqfw import bench, bench_train, cli, quant
+
+QUICK = ["--repeats", "1"]
+OPTIMIZERS = ("SGD", "SGD momentum 0.9")
+
+
+class Stub:
+    """As much of torch as the suite uses. It computes nothing and notes what it is asked for."""
+
+    __version__ = "2.4"
+
+    def __init__(self, fused=True):
+        self.log = []
+        self.threads = 3
+        self.settings = []
+        self.nn = SimpleNamespace(
+            Linear=lambda *sizes: sizes,
+            ReLU=lambda: "relu",
+            Sequential=self._model,
+            CrossEntropyLoss=lambda: self._loss,
+        )
+        self.optim = SimpleNamespace(SGD=self._sgd)
+        self.fused = fused
+
+    def get_num_threads(self):
+        return self.threads
+
+    def set_num_threads(self, n):
+        self.threads = n
+
+    def from_numpy(self, array):
+        return array
+
+    def _model(self, *layers):
+        def forward(x):
+            assert self.threads == 1
+            self.log.append(("forward", x))
+            return "logits"
+
+        forward.parameters = lambda: layers
+        return forward
+
+    def _loss(self, logits, y):
+        assert logits == "logits"
+        self.log.append(("loss", y))
+        return SimpleNamespace(backward=lambda: self.log.append("backward"))
+
+    def _sgd(self, layers, **settings):
+        if settings.get("fused") and not self.fused:
+            raise RuntimeError("`fused=True` requires a device that is not this one")
+        self.layers = layers
+        self.settings.append(settings)
+        return SimpleNamespace(
+            zero_grad=lambda: self.log.append("zero_grad"), step=lambda: self.log.append("step")
+        )
+
+
+@pytest.fixture
+def torch_is(monkeypatch):
+    """Sets what `import torch` finds; and timings that do not repeat short calls."""
+    monkeypatch.setattr(bench, "MIN_SECONDS", 0)
+    return lambda torch: monkeypatch.setattr(bench, "optional", lambda name: torch)
+
+
+def report(capsys, *args):
+    assert cli.main(["bench", "train", *QUICK, "--json", *args]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    return json.loads(shown.out)
+
+
+def names(batches):
+    policies = ("int8()", "full_sym()", "float32()")
+    return [f"{p}, batch {b}, {o}" for b in batches for p in policies for o in OPTIMIZERS]
+
+
+def bars(rows):
+    return {row["name"]: row["bar"] for row in rows if row["bar"] is not None}
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def test_rows_and_bars_beside_torch(capsys, torch_is):
+    torch_is(Stub())
+    shown = report(capsys)
+    assert shown["suite"] == "train"
+    assert (shown["model"], shown["batches"]) == ("784-128-64-10", [64, 1])
+    assert (shown["repeats"], shown["threads"], shown["lr"]) == (1, 1, 0.01)
+    assert any("standard-normal" in note and "16 batches" in note for note in shown["notes"])
+    assert not any("not installed" in note for note in shown["notes"])
+    rows = shown["rows"]
+    assert [row["name"] for row in rows] == names([64, 1])
+    for row in rows:
+        assert (row["unit"], row["peer"], row["bar_of"]) == ("samples/s", "torch", "ratio")
+        assert row["rate"] > 0
+        assert row["met"] == (None if row["bar"] is None else row["ratio"] >= row["bar"])
+    wanted = {64: 1.0, 1: 5.0}
+    assert bars(rows) == {
+        f"int8(), batch {b}, {o}": bar for b, bar in wanted.items() for o in OPTIMIZERS
+    }
+
+
+def test_without_torch_there_is_no_peer(capsys, torch_is):
+    torch_is(None)
+    shown = report(capsys, "--batch", "2")
+    assert any("torch is not installed" in note for note in shown["notes"])
+    assert [row["name"] for row in shown["rows"]] == names([2])
+    for row in shown["rows"]:
+        assert (row["peer"], row["ratio"], row["bar"], row["met"]) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("args", "batches"), [(["1", "3"], [1, 3]), (["3", "3"], [3]), (["4", "--repeats", "1"], [4])]
+)
+def test_batches(args, batches, capsys, torch_is):
+    torch_is(Stub())
+    shown = report(capsys, "--batch", *args)
+    assert shown["batches"] == batches
+    assert [row["name"] for row in shown["rows"]] == names(batches)
+    assert set(bars(shown["rows"]).values()) == ({5.0} if 1 in batches else set())
+
+
+@pytest.mark.parametrize("isa", quant.core_info()["isas"])
+def test_with_an_isa(isa, capsys, torch_is, monkeypatch):
+    torch_is(None)
+    used = []
+    session = bench_train.Session
+    monkeypatch.setattr(
+        bench_train, "Session", lambda plan: used.append(quant.core_info()["isa"]) or session(plan)
+    )
+    assert report(capsys, "--batch", "1", "--isa", isa)["machine"]["isa"] == isa
+    assert used == [isa] * 6
+
+
+def test_table(capsys, torch_is):
+    torch_is(Stub())
+    assert cli.main(["bench", "train", *QUICK]) == 0
+    shown = capsys.readouterr().out
+    assert "\nMLP 784-128-64-10, batch 64 and 1, 1 rounds, one thread, " in shown
+    for word in ("int8(), batch 64, SGD ", "samples/s", ">= 1x", ">= 5x", "checks of x and y"):
+        assert word in shown
+
+
+def test_rates_of_any_size_are_readable():
+    row = bench.Row("w", "samples/s", 71234.5, (999.5, 1e6), None, None, None, None, None, "ratio")
+    line = bench.table([row]).splitlines()[1]
+    assert line.split() == ["w", "71234", "samples/s", "999.50..1000000", "samples/s"]
+
+
+def test_check(capsys, monkeypatch, torch_is):
+    torch_is(Stub())
+    one = ["bench", "train", *QUICK, "--batch", "1"]
+    monkeypatch.setattr(bench_train, "BARS", {("int8()", 1): 0.0})
+    assert cli.main([*one, "--check"]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(bench_train, "BARS", {("int8()", 1): 1e12})
+    assert cli.main([*one, "--check"]) == 1
+    shown = capsys.readouterr()
+    assert shown.err == (
+        "pyqfw bench train: below the bar: int8(), batch 1, SGD; "
+        "int8(), batch 1, SGD momentum 0.9\n"
+    )
+    assert shown.out.count("MISSED") == 2
+    assert cli.main(one) == 0
+
+
+def test_a_check_without_bars_is_no_success(capsys, torch_is):
+    torch_is(None)
+    one = ["bench", "train", *QUICK, "--batch", "1"]
+    assert cli.main([*one, "--check"]) == 1
+    assert "nothing to check" in capsys.readouterr().err
+    assert cli.main(one) == 0
+
+
+# --- the steps -----------------------------------------------------------------------------------
+
+
+def test_data():
+    ring = bench_train.data(3)
+    assert len(ring) == 16
+    for x, y in ring:
+        assert (x.shape, x.dtype) == ((3, 784), np.float32)
+        assert (y.shape, y.dtype) == ((3,), np.int64)
+    assert len({x.tobytes() for x, _ in ring}) == 16
+    labels = np.concatenate([y for _, y in bench_train.data(64)])
+    assert set(labels) == set(range(10))
+    for (x, y), (again, labels) in zip(ring, bench_train.data(3), strict=True):
+        np.testing.assert_array_equal(x, again)
+        np.testing.assert_array_equal(y, labels)
+
+
+def test_the_peer_makes_whole_steps_on_the_same_batches(torch_is):
+    stub = Stub()
+    torch_is(stub)
+    stub.set_num_threads(1)
+    case = next(bench_train.cases([2]))
+    assert stub.layers == ((784, 128), "relu", (128, 64), "relu", (64, 10))
+    for x, y in [*bench_train.data(2), *bench_train.data(2)]:
+        stub.log.clear()
+        case.peer_run()
+        assert [entry[0] if isinstance(entry, tuple) else entry for entry in stub.log] == [
+            "zero_grad",
+            "forward",
+            "loss",
+            "backward",
+            "step",
+        ]
+        np.testing.assert_array_equal(stub.log[1][1], x)
+        np.testing.assert_array_equal(stub.log[2][1], y)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_peers_optimizer(fused, torch_is):
+    stub = Stub(fused)
+    torch_is(stub)
+    list(bench_train.cases([1]))
+    more = {"fused": True} if fused else {}
+    both = [{"lr": 0.01, "momentum": m, **more} for m in (0.0, 0.9)]
+    assert stub.settings == both * 3
+
+
+def test_our_steps_train_on_the_ring(torch_is, monkeypatch):
+    torch_is(None)
+    nets = []
+    session = bench_train.Session
+    monkeypatch.setattr(bench_train, "Session", lambda plan: nets.append(session(plan)) or nets[-1])
+    for case in bench_train.cases([4]):
+        losses = [case.run() for _ in range(64)]
+        assert nets[-1].steps == 64
+        assert np.mean(losses[-16:]) < np.mean(losses[:16]), case.name
+    found = [(net.plan.request.optimizer.momentum, repr(net.plan.policy)) for net in nets]
+    policies = ("int8", "full_sym", "float32")
+    assert found == [(m, f"Policy.{p}()") for p in policies for m in (0.0, 0.9)]
+
+
+if find_spec("torch"):
+
+    def test_torch_itself(capsys, monkeypatch):
+        monkeypatch.setattr(bench, "MIN_SECONDS", 0)
+        shown = report(capsys, "--batch", "1")
+        assert shown["machine"]["torch"]
+        assert {row["peer"] for row in shown["rows"]} == {"torch"}
+        assert all(row["ratio"] > 0 for row in shown["rows"])
