@@ -1,8 +1,8 @@
 """Writes tests/target/steps.json: some steps of small networks, as a session does them.
 
 `--check` compares instead and fails on a difference. Floats are bit patterns, bytes are hex.
-`lasting` are the arena's bytes of parameters, gradients and state before the first step, a crc is the
-CRC-32 of the same bytes after a step.
+`lasting` are the arena's bytes of parameters, gradients and state before the first step; a crc is
+that of the same bytes after a step.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def fill(net: Net, mode: int, rng: np.random.Generator) -> None:
         space = spaces[int(t["space"])]
         n, scales = sizes(t, 1)
         codes, *rest = parts(t, 1)
-        if t["kind"] == FLOAT32 and mode == VALID:
+        if t["kind"] == FLOAT32 and (mode == VALID or rng.integers(4)):
             space[codes.begin : codes.end].view(np.float32)[:] = rng.normal(size=n)
         elif mode == ANY_CODES:
             edges = rng.choice([0x7F, 0x80, 0xFF, 0], codes.end - codes.begin)

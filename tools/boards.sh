@@ -2,8 +2,8 @@
 # The C tests on emulated boards:  tools/boards.sh [core ...]
 # For each core (m0, m4f, ...; else all that have a cross file in csrc/cross) builds the library and
 # tests/target with warnings as errors and runs the tests in QEMU. Fails unless every test ran and
-# passed; those with a planted fault pass by finding it. Says how deep the stack was. Needs meson, ninja, arm-none-eabi-gcc with
-# newlib, and qemu-system-arm.
+# passed; those with a planted fault pass by finding it. Prints the checks of each test and the bytes
+# of stack that it took. Needs meson, ninja, arm-none-eabi-gcc with newlib, and qemu-system-arm.
 set -eu
 cd "$(dirname "$0")/.."
 if [ $# = 0 ]; then

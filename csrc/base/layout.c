@@ -31,26 +31,6 @@ qfw_status qfw_layout_check(const qfw_layout *layout, int64_t *elements, int64_t
     return (uint64_t)*elements > most || (uint64_t)*scales > most ? QFW_E_SIZE : QFW_OK;
 }
 
-/* Where group g of a row ends, counted from the row's start. */
-static int64_t end_of(const qfw_layout *layout, int64_t g)
-{
-    const int64_t left = layout->axis - g * layout->group;
-    return (g * layout->group + (left < layout->group ? left : layout->group)) * layout->inner;
-}
-
-qfw_run qfw_run_at(const qfw_layout *layout, int64_t element)
-{
-    /* Divisions by 1, and of what is below 1, are left out: a 64-bit one costs as much as the rest.
-     */
-    const int64_t row = layout->axis * layout->inner;
-    const int64_t outer = layout->outer == 1 ? 0 : element / row, in_row = element - outer * row;
-    const int64_t at = layout->inner == 1 ? in_row : in_row / layout->inner;
-    const int64_t g = layout->group == 1 ? at : at < layout->group ? 0 : at / layout->group;
-    const int64_t before = layout->shared != 0 ? 0 : outer * qfw_groups(layout);
-    const qfw_run run = {element, end_of(layout, g) - in_row, before + g};
-    return run;
-}
-
 int64_t qfw_runs_per_scale(const qfw_layout *layout)
 {
     return layout->shared != 0 ? layout->outer : 1;
@@ -62,7 +42,7 @@ qfw_run qfw_run_of(const qfw_layout *layout, int64_t scale, int64_t number)
     const int64_t outer = shared ? number : scale / qfw_groups(layout);
     const int64_t g = shared ? scale : scale % qfw_groups(layout);
     const int64_t start = g * layout->group * layout->inner;
-    const qfw_run run = {outer * layout->axis * layout->inner + start, end_of(layout, g) - start,
-                         scale};
+    const qfw_run run = {outer * layout->axis * layout->inner + start,
+                         qfw_group_end(layout, g) - start, scale};
     return run;
 }

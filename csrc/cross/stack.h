@@ -6,30 +6,30 @@
 
 #define STACK_PAINT UINT32_C(0x5AC35AC3)
 
-/* Of link.ld. The paint begins below the stack, to show when that runs over. */
-extern uint32_t qfw_stack_top[], qfw_stack_limit[], qfw_stack_paint[];
+/* Of link.ld. */
+extern uint32_t qfw_stack_top[], qfw_stack_limit[], qfw_paint_start[], qfw_paint_end[];
 
-/* For the reset, whose own frame is in the last 512 bytes. */
+/* For the reset, before it calls anything. */
 static inline void stack_paint(void)
 {
-    for (uint32_t *to = qfw_stack_paint; to < qfw_stack_top - 128; to++) {
-        *to = STACK_PAINT;
+    for (uint32_t *to = qfw_paint_start; to < qfw_paint_end;) {
+        *to++ = STACK_PAINT;
     }
 }
 
-/* Bytes. */
+/* In bytes. */
 static inline uint32_t stack_used(void)
 {
-    const uint32_t *at = qfw_stack_paint;
-    while (at < qfw_stack_top && *at == STACK_PAINT) {
+    const uint32_t *at = qfw_paint_start;
+    while (at < qfw_paint_end && *at == STACK_PAINT) {
         at++;
     }
-    return (uint32_t)(qfw_stack_top - at) * 4;
+    return (uint32_t)((uintptr_t)qfw_stack_top - (uintptr_t)at);
 }
 
 static inline uint32_t stack_size(void)
 {
-    return (uint32_t)(qfw_stack_top - qfw_stack_limit) * 4;
+    return (uint32_t)((uintptr_t)qfw_stack_top - (uintptr_t)qfw_stack_limit);
 }
 
 #endif

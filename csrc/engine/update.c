@@ -54,9 +54,9 @@ static qfw_coef coef(float c, float s_from, float s_to, int32_t frac, bool wide)
     if (v == 0.0f) {
         return k;
     }
-    const qfw_num n = qfw_num_f32(v);
-    const int32_t shift = n.exp + 8 + frac, last = wide ? 63 : 31;
-    k.mu = (int32_t)(n.mant >> 8);
+    const uint32_t bits = qfw_bits_f32(v); /* normal */
+    const int32_t shift = (int32_t)(bits >> 23) - 150 + 8 + frac, last = wide ? 63 : 31;
+    k.mu = (int32_t)(((bits & 0x7FFFFFu) | 0x800000u) >> 8);
     if (shift >= 0) {
         k.left = (uint8_t)(shift < 28 ? shift : 28);
         k.limit = (1 << 28) >> k.left;

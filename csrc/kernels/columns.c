@@ -1,4 +1,5 @@
-/* Accumulators whose columns have scales of their own. */
+/* Accumulators and scales that go by column, or by element. */
+#include "base/round.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
@@ -31,6 +32,30 @@ uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
             saturated += kernels->rescale_columns(a, u, n, &here, rule, m);
             qfw_store_codes(dst, first, n, m);
         }
+    }
+    return saturated;
+}
+
+uint64_t qfw_encode_singles(const qfw_tensor *src, const qfw_tensor *dst, const qfw_encoding *how,
+                            const qfw_code_rule *rule, int64_t n)
+{
+    const float s_in = src->scale[0];
+    uint64_t saturated = 0;
+    uint32_t u[QFW_TILE] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        const size_t at = (size_t)(i % QFW_TILE);
+        if (at == 0 && rule->rounding == QFW_STOCHASTIC) {
+            qfw_uniforms(&how->key, how->first + (uint64_t)i, QFW_TILE, u);
+        }
+        const int32_t a = ((const int32_t *)src->codes)[i];
+        const qfw_num found = qfw_scale_for(s_in, qfw_abs32(a), (uint32_t)rule->qmax);
+        const float s_out = qfw_num_scale_f32(found, dst->format.pow2 != 0);
+        const qfw_ratio ratio = qfw_ratio_of(s_in, s_out, dst->format.bits);
+        const int32_t v = qfw_rescale(a, &ratio, rule->rounding, u[at]);
+        const int32_t code = v > rule->qmax ? rule->qmax : v < rule->qmin ? rule->qmin : v;
+        saturated += code != v ? 1u : 0u;
+        dst->scale[i] = s_out;
+        ((int8_t *)dst->codes)[i] = (int8_t)code;
     }
     return saturated;
 }

@@ -23,6 +23,12 @@ typedef struct {
     qfw_num hi, lo;
 } extent;
 
+/* Whether the source is plain int32: an accumulator. */
+static bool has_int32(const job *j)
+{
+    return j->src->format.kind == QFW_SYM && j->src->format.container == 32;
+}
+
 static void extend(const job *j, qfw_run run, extent *e)
 {
     if (j->src->format.kind == QFW_FLOAT32) {
@@ -31,7 +37,7 @@ static void extend(const job *j, qfw_run run, extent *e)
         return;
     }
     const float s = j->src->scale[run.scale];
-    if (j->src->format.container == 32 && j->dst->format.kind == QFW_SYM) {
+    if (has_int32(j) && j->dst->format.kind == QFW_SYM) {
         const int32_t *a = (const int32_t *)j->src->codes + run.first;
         const uint32_t size = j->kernels->absmax_s32(a, (size_t)run.n);
         e->hi = qfw_num_max(e->hi, qfw_scale_for(s, size, (uint32_t)j->qmax));
@@ -97,8 +103,7 @@ static void encode(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
     const qfw_code_rule rule = rule_of(j, to);
     const qfw_ratio ratio =
         qfw_ratio_of(from_float ? s_out : j->src->scale[run.scale], s_out, bits);
-    if (!from_float && j->src->format.container == 32 && j->dst->format.kind == QFW_SYM &&
-        qfw_slot(&j->dst->format) == 8) {
+    if (has_int32(j) && j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8) {
         *saturated += j->kernels->rescale_s8(
             (const int32_t *)j->src->codes + run.first, (size_t)run.n, &ratio, &rule, &j->how->key,
             j->how->first + (uint64_t)run.first, (int8_t *)j->dst->codes + run.first);
@@ -151,6 +156,13 @@ static void encode_gathered(const job *j, int64_t to, uint64_t *saturated)
             qfw_store_codes(j->dst, where[i], 1, &m[i]);
         }
     }
+}
+
+static bool has_singles(const job *j, int64_t elements, int64_t from, int64_t scales)
+{
+    return j->how->dynamic != 0 && from == 1 && scales == elements && has_int32(j) &&
+           j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8 &&
+           qfw_run_length(&j->dst->layout) == 1;
 }
 
 /* ---- whole tensors ---- */
@@ -215,8 +227,7 @@ static void encode_scale(const job *j, int64_t scale, uint64_t *saturated)
 static bool has_columns(const job *j, int64_t scales)
 {
     const qfw_layout *l = &j->src->layout;
-    return j->hints->ratios != NULL && j->src->format.kind == QFW_SYM &&
-           j->src->format.container == 32 && l->group == 1 && l->inner == 1 &&
+    return j->hints->ratios != NULL && has_int32(j) && l->group == 1 && l->inner == 1 &&
            (l->shared != 0 || l->outer == 1) && scales == 1;
 }
 
@@ -305,6 +316,11 @@ static qfw_status encode_all(const job *j, int64_t elements, int64_t from, int64
     const qfw_format *f = &j->dst->format;
     if (f->container == 0 && elements > 0) { /* the bits after the last code */
         ((uint8_t *)j->dst->codes)[(elements * f->bits - 1) / 8] = 0;
+    }
+    if (has_singles(j, elements, from, scales)) {
+        const qfw_code_rule rule = rule_of(j, 0);
+        *saturated += qfw_encode_singles(j->src, j->dst, j->how, &rule, elements);
+        return QFW_OK;
     }
     const bool known = j->hints->absmax != NULL && f->kind == QFW_SYM && scales == 1;
     for (int64_t i = 0; i < scales; i++) {
