@@ -1,4 +1,4 @@
-"""Why a sum is split: 4000 products of int12 leave int32, which the kernel by itself cannot hold."""
+"""Why sums are split: 4000 products of int12 leave int32, and the kernel alone wraps."""
 
 from __future__ import annotations
 

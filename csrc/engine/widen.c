@@ -5,6 +5,7 @@
 #include "base/round.h"
 #include "engine/rescale.h"
 #include "kernels/codes.h"
+#include "kernels/convert.h"
 
 enum { BY_NONE = 0, BY_COLUMN, BY_ROW };
 
@@ -138,20 +139,16 @@ static void widen_columns(const qfw_call *call, const qfw_code_rule *rule, uint3
     }
     const int32_t extra = dst->plan->bits - qfw_signed_bits(&src->t.format);
     dst->t.scale[0] = most > 0.0f ? qfw_scale_lift(most, -extra) : 1.0f;
-    uint32_t *mult = ratios, *limit = mult + columns, *up = limit + columns, *down = up + columns;
     for (int64_t c = 0; c < columns; c++) {
         const pair p = {0, c};
-        const qfw_ratio r = qfw_ratio_of(sigma_of(call, p), dst->t.scale[0], dst->plan->bits);
-        mult[c] = r.mult;
-        limit[c] = r.limit;
-        up[c] = r.up;
-        down[c] = r.down;
+        qfw_put_ratio(ratios, (size_t)columns, (size_t)c,
+                      qfw_ratio_of(sigma_of(call, p), dst->t.scale[0], dst->plan->bits));
     }
     int32_t m[QFW_TILE];
     for (int64_t i = 0; i < src->n; i += columns) {
         for (int64_t c = 0; c < columns; c += QFW_TILE) {
             const size_t n = columns - c < QFW_TILE ? (size_t)(columns - c) : QFW_TILE;
-            const qfw_ratios here = {mult + c, limit + c, up + c, down + c};
+            const qfw_ratios here = qfw_ratios_at(ratios, (size_t)columns, (size_t)c);
             qfw_load_codes(&src->t, i + c, n, 0, m);
             (void)call->kernels->rescale_columns(m, NULL, n, &here, rule, m);
             qfw_store_codes(&dst->t, i + c, n, m);

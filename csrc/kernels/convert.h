@@ -17,6 +17,23 @@ qfw_status qfw_convert_hinted(const qfw_kernels *kernels, const qfw_tensor *src,
                               const qfw_tensor *dst, const qfw_encoding *how,
                               const qfw_convert_hints *hints, uint64_t *saturated);
 
+/* Puts column c's ratio where qfw_ratios_at finds it. */
+static inline void qfw_put_ratio(uint32_t *ratios, size_t columns, size_t c, qfw_ratio r)
+{
+    ratios[c] = r.mult;
+    ratios[columns + c] = r.limit;
+    ratios[2 * columns + c] = r.up;
+    ratios[3 * columns + c] = r.down;
+}
+
+/* The ratios of column c and those after it. */
+static inline qfw_ratios qfw_ratios_at(const uint32_t *ratios, size_t columns, size_t c)
+{
+    const qfw_ratios r = {ratios + c, ratios + columns + c, ratios + 2 * columns + c,
+                          ratios + 3 * columns + c};
+    return r;
+}
+
 /* Such an accumulator at dst's scale; returns how many codes the clamp changed. */
 uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
                             const qfw_tensor *dst, const qfw_encoding *how,
