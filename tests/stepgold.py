@@ -27,7 +27,7 @@ BATCH = 4
 ROWS = (4, 3, 4)  # of each step
 ASKED = 2  # rows of the prediction
 
-RANDOM = {"rounding": "stochastic"}
+RANDOM: dict[str, Any] = {"rounding": "stochastic"}
 INT8, FULL_SYM = q.Policy.int8(), q.Policy.full_sym()
 PLAIN = optim.SGD(0.2)
 MOMENTUM = optim.SGD(0.1, momentum=0.9)
@@ -105,20 +105,21 @@ def words(floats: Array) -> list[int]:
 def record(network: Network) -> dict[str, Any]:
     """A case of the file."""
     net = network.session()
+    spaces = net._spaces
     for i in range(network.before):
         net.step(*data(1000 + i, BATCH))
-    case = {
+    case: dict[str, Any] = {
         "plan": net.plan.to_bytes().hex(),
-        "constants": net._const[: net.plan.layout.const_bytes].tobytes().hex(),
+        "constants": spaces.const[: net.plan.layout.const_bytes].tobytes().hex(),
         "arena_bytes": net.plan.arena_bytes,
         "steps_before": net.steps,
-        "lasting": net._lasting().tobytes().hex(),
+        "lasting": spaces.lasting().tobytes().hex(),
         "losses": [],
         "crcs": [],
     }
     for i, rows in enumerate(ROWS):
         case["losses"] += words(np.array(net.step(*data(i, rows))))
-        case["crcs"].append(zlib.crc32(net._lasting().tobytes()))
+        case["crcs"].append(zlib.crc32(spaces.lasting().tobytes()))
     case["outputs"] = words(net.predict(data(len(ROWS), ASKED)[0]))
     return case
 
