@@ -26,7 +26,8 @@ static bool floats_are_ieee(void)
     volatile float tiny = 0x1p-126f, half = 0.5f, one = 1.0f, eps = 0x1p-24f, third = 3.0f;
     volatile float a = 0x1.000002p0f, b = 0x1.fffffcp-1f;
     volatile int32_t big = 16777217;
-    const float subnormal = tiny * half, product = a * b, contracted = product - one;
+    const float subnormal = tiny * half, product = a * b;
+    const float contracted = a * b - one; /* not 0 if the product was not rounded */
     const float tie = one + eps, sum = one + (eps + eps), quotient = one / third;
     return qfw_bits_f32(subnormal) == 0x00400000u && qfw_bits_f32(product) == 0x3F800000u &&
            contracted == 0.0f && tie == 1.0f && qfw_bits_f32(sum) == 0x3F800001u &&

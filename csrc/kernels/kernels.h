@@ -14,7 +14,7 @@
     } while (0)
 
 /* Elements that are decoded and encoded at a time: few enough for a small stack. */
-enum { QFW_TILE = 64 };
+enum { QFW_TILE = 32 };
 
 /* Grows *hi and *lo (>= 0) to the bit patterns of the largest float at x and of the largest negated
  * one. A NaN or an infinity gives at least QFW_F32_INF. */
