@@ -164,10 +164,11 @@ def parts(t: Any, rows: int) -> list[Extent]:
 
 
 class Builder:
-    """A plan made by hand: tensors one behind the other, operations section by section."""
+    """A plan made by hand: tensors one behind the other, `gap` bytes between their parts, and
+    operations section by section."""
 
-    def __init__(self, batch: int = 1, **header: Any) -> None:
-        self.batch, self.header = batch, header
+    def __init__(self, batch: int = 1, gap: int = 0, **header: Any) -> None:
+        self.batch, self.gap, self.header = batch, gap, header
         self.tensors: list[dict[str, Any]] = []
         self.ops: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SECTIONS}
         self.ends = {ARENA: NET_BYTES, CONST: 0, IO: 0}
@@ -182,7 +183,7 @@ class Builder:
         t |= {"outer": 1, "axis": n, "group": n, "reserved": (0, 0), "spare": (0, 0, 0), **fields}
         for name, size in part_sizes(t, self.batch).items() if t["space"] != IO else ():
             t[name] = self.ends[t["space"]] if size else 0
-            self.ends[t["space"]] += -(-size // ALIGN) * ALIGN
+            self.ends[t["space"]] += -(-size // ALIGN) * ALIGN + self.gap
         self.tensors.append(t)
         return len(self.tensors) - 1
 

@@ -86,9 +86,7 @@ class Net:
 
     def open(self, arena: Array | None = None) -> str:
         arena = self.arena if arena is None else arena
-        return self.status(
-            lib.qfw_open(ffi.from_buffer(arena), arena.size, self.image, self._net)
-        )
+        return self.status(lib.qfw_open(ffi.from_buffer(arena), arena.size, self.image, self._net))
 
     def arena_size(self) -> tuple[str, int]:
         size = ffi.new("size_t *")

@@ -1,5 +1,5 @@
-"""Random plans around one operation: its places filled with tensors of random format and layout that
-mostly fit, and before it what makes them."""
+"""Random plans around one operation: at its places tensors of random format and layout that mostly
+fit, and before it what makes them."""
 
 from __future__ import annotations
 
@@ -94,12 +94,14 @@ class Maker:
 
     def new(self, n: int, kind: int, rows: bool, /, **fields: Any) -> int:
         role = {"role": self.pick(WIRE, ERROR, SCRATCH)}
-        return self.plan.tensor(n, **{**role, **self.format(kind), **self.layout(n, rows), **fields})
+        return self.plan.tensor(
+            n, **{**role, **self.format(kind), **self.layout(n, rows), **fields}
+        )
 
     def lasting(self, n: int, kind: int, **fields: Any) -> int:
         return self.new(n, kind, False, **{"role": self.pick(PARAMETER, GRADIENT, STATE), **fields})
 
-    # --- what was made before -----------------------------------------------------------------------
+    # --- what was made before ---------------------------------------------------------------------
 
     def ready(self, n: int, kind: int, rows: bool = True, /, **fields: Any) -> int:
         """A tensor that the operation may read."""
@@ -132,7 +134,7 @@ class Maker:
         self.plan.op(PRODUCT_S32, acc, a, b, p1=1)
         return acc
 
-    # --- the operation --------------------------------------------------------------------------------
+    # --- the operation ----------------------------------------------------------------------------
 
     def some(self, place: int, chance: float = 0.5) -> int:
         return place if self.chance(chance) else NO_TENSOR
@@ -243,7 +245,9 @@ class Maker:
         found = []
         for n in (self.b * self.positions, self.a * self.positions):
             one = {"outer": 1, "axis": n, "inner": 1, "group": n, "rows": ROWS_AXIS, "shared": 0}
-            found.append(self.ready(n, self.pick(*kinds), True, **(one if self.chance(0.9) else {})))
+            found.append(
+                self.ready(n, self.pick(*kinds), True, **(one if self.chance(0.9) else {}))
+            )
         return found[0], self.some(found[1], 0.7)
 
     def gradient(self, kernel: int) -> None:
@@ -307,5 +311,3 @@ class Maker:
             FUSED: lambda: self.gradient(FUSED),
         }[kernel]()
         return self.plan.build()
-
-

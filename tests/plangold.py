@@ -102,18 +102,23 @@ def many_plans() -> dict[str, q.Plan]:
     }
 
 
+TENSOR_KEYS = ("name", "role", "space", "format", "shape", "rows", "bytes", "offsets")
+OP_KEYS = ("kernel", "layer", "tensors")
+
+
 def described(plan: q.Plan) -> str:
     """What a plan says of itself, for readers and for the test of its bytes."""
     content = json.loads(plan.to_json())
-    kept = {name: content[name] for name in ("batch", "seed", "arena_bytes")}
-    lines = [f'"{name}":{json.dumps(value)}' for name, value in kept.items()]
-    tensors = ",\n".join(json.dumps(t) for t in content["tensors"])
-    sections = ",\n".join(
-        f"{json.dumps(name)}:[\n" + ",\n".join(json.dumps(op) for op in ops) + "]"
-        for name, ops in content["sections"].items()
-    )
-    lines += [f'"tensors":[\n{tensors}]', f'"sections":{{{sections}}}']
+    lines = [f'"{name}":{json.dumps(content[name])}' for name in ("batch", "seed", "arena_bytes")]
+    lines.append(f'"tensors":[\n{_listed(content["tensors"], TENSOR_KEYS)}]')
+    sections = content["sections"].items()
+    ops = ",\n".join(f'"{name}":[\n{_listed(ops, OP_KEYS)}]' for name, ops in sections)
+    lines.append(f'"sections":{{\n{ops}}}')
     return "{" + ",\n".join(lines) + "}\n"
+
+
+def _listed(items: list[dict[str, Any]], keys: Sequence[str]) -> str:
+    return ",\n".join(json.dumps({key: item[key] for key in keys}) for item in items)
 
 
 def generate() -> dict[str, bytes]:

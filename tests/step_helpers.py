@@ -57,17 +57,19 @@ class Case:
     """Of the data."""
 
     def model(self) -> nn.Sequential:
-        """The layers as a user writes them."""
-        children: dict[str, nn.Module] = {}
+        """The layers as a user writes them, "a.b" being b in the Sequential a."""
+        children: dict[str, dict[str, nn.Module]] = {}
         for kind, path, *rest in self.layers:
             if kind == "linear":
-                children[path] = nn.Linear(*rest, policy=self.own.get(path))
-                children[path].requires_grad_(path not in self.frozen)
-            elif kind == "quant":
-                children[path] = nn.Quant(*rest)
+                layer: nn.Module = nn.Linear(*rest, policy=self.own.get(path))
+                layer.requires_grad_(path not in self.frozen)
             else:
-                children[path] = {"relu": nn.ReLU, "flatten": nn.Flatten}[kind](*rest)
-        return nn.Sequential(children)
+                layer = {"quant": nn.Quant, "relu": nn.ReLU, "flatten": nn.Flatten}[kind](*rest)
+            outer, _, inner = path.partition(".")
+            children.setdefault(outer, {})[inner] = layer
+        return nn.Sequential(
+            {k: v[""] if "" in v else nn.Sequential(v) for k, v in children.items()}
+        )
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -173,6 +173,47 @@ def isa_faults(file: str, text: str) -> list[str]:
     return faults
 
 
+def defined_functions(texts: dict[str, str], files: str) -> list[str]:
+    """Names of the functions in files whose name matches."""
+    found = (text for file, text in texts.items() if re.fullmatch(files, file))
+    return [name_of(head) for text in found for head, _ in declarations(text)[1]]
+
+
+def list_faults(listed: str, texts: dict[str, str]) -> list[str]:
+    """kernels.def against the sources: a kernel has a definition and a twin, an operation a
+    definition and a rule; nothing else has such a name, and no number stands twice."""
+    code = re.sub(r"^#.*$", "", plain(listed), flags=re.M)
+    lines = re.findall(r"^(\w+)\(((?:[^()]|\([^()]*\))*)\)$", code, flags=re.M)
+    kernels, numbers, ops, faults = [], [], [], []
+    for macro, text in lines:
+        arguments = [a.strip() for a in re.sub(r"\([^()]*\)", "()", text).split(",")]
+        if macro == "QFW_KERNEL" and len(arguments) == 1:
+            kernels.append(arguments[0])
+        elif macro == "QFW_OP" and len(arguments) == 8:
+            numbers.append(int(arguments[0]))
+            ops.append(arguments[1])
+        else:
+            faults.append(f"{macro}({text}): {len(arguments)} arguments")
+    for names in (kernels, numbers, ops):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        faults += [f"{name} is listed twice" for name in twice]
+    known = {
+        r"kernels/(?!.*_avx2\.c)\w+\.c": [f"qfw_{name}_scalar" for name in kernels],
+        r"kernels/\w+_avx2\.c": [f"qfw_{name}_avx2" for name in kernels],
+        r"engine/\w+\.c": [f"qfw_{kind}_{name}" for kind in ("op", "rule") for name in ops],
+    }
+    for files, names in known.items():
+        found = defined_functions(texts, files)
+        faults += [f"{name} is not defined" for name in names if name not in found]
+        pattern = r"qfw_(op|rule)_(?!name$|of$)\w+|qfw_\w+_(scalar|avx2)"
+        others = (name for name in found if re.fullmatch(pattern, name) and name not in names)
+        faults += [f"{name} is not listed" for name in others]
+    count = re.findall(r"QFW_OP_COUNT = (\d+)", texts.get("engine/engine.h", ""))
+    if ops and count != [str(max(numbers) + 1)]:
+        faults.append(f"QFW_OP_COUNT is {count}, and the last number {max(numbers)}")
+    return faults
+
+
 def core_import_faults(file: str, text: str) -> list[str]:
     faults = []
     for node in ast.walk(ast.parse(text)):
@@ -240,21 +281,9 @@ def test_twins_stand_beside_their_definition():
             assert f.with_name(f.name.replace("_avx2", "")).is_file(), where(f)
 
 
-def test_every_kernel_is_defined_and_has_its_twin():
-    kernels = re.findall(
-        r"^QFW_\w+\((\w+)", plain((CSRC / "kernels" / "kernels.def").read_text()), flags=re.M
-    )
-    assert kernels
-    assert len(kernels) == len(set(kernels))
-    defined = {
-        (name_of(head), f.stem.endswith("_avx2"))
-        for f in SOURCES
-        if f.suffix == ".c" and where(f).startswith("kernels/")
-        for head, _ in declarations(f.read_text())[1]
-    }
-    for kernel in kernels:
-        assert (f"qfw_{kernel}_scalar", False) in defined
-        assert (f"qfw_{kernel}_avx2", True) in defined
+def test_every_kernel_and_operation_is_defined():
+    listed = (CSRC / "kernels" / "kernels.def").read_text()
+    assert list_faults(listed, {where(f): f.read_text() for f in SOURCES}) == []
 
 
 def test_the_public_header_has_no_macros():
@@ -306,6 +335,43 @@ def test_planted_recursion_is_found():
     a = "int qfw_a(int n)\n{\n    return qfw_b(n);\n}"
     b = "int qfw_b(int n)\n{\n    return qfw_a(n);\n}"
     assert len(recursion_faults({"base/a.c": a, "base/b.c": b})) == 2
+
+
+LISTED = """/* QFW_OP(number, name, six places) in words */
+#ifndef QFW_OP
+#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5)
+#endif
+QFW_KERNEL(sum)
+QFW_OP(1, add, OUT(S8 | S16), IN(S8),
+       MAY(BYTES), NO, NO, NO)
+"""
+DEFINED = {
+    "kernels/sum.c": "int qfw_sum_scalar(void)\n{\n    return 1;\n}",
+    "kernels/sum_avx2.c": "int qfw_sum_avx2(void)\n{\n    return 1;\n}",
+    "engine/add.c": "int qfw_op_add(int n)\n{\n    return n;\n}\n"
+    "int qfw_rule_add(int n)\n{\n    return n;\n}\n"
+    "int qfw_op_name(int n)\n{\n    return n;\n}",
+    "engine/engine.h": "enum { QFW_OP_COUNT = 2 };",
+}
+
+
+@pytest.mark.parametrize(
+    ("listed", "texts", "fault"),
+    [
+        (LISTED + "QFW_KERNEL(max)\n", {}, "qfw_max_scalar is not defined"),
+        (LISTED, {"kernels/sum_avx2.c": ""}, "qfw_sum_avx2 is not defined"),
+        (LISTED, {"kernels/sum_avx2.c": DEFINED["kernels/sum.c"]}, "qfw_sum_scalar is not listed"),
+        (LISTED, {"engine/add.c": DEFINED["engine/add.c"][:30]}, "qfw_rule_add is not defined"),
+        (LISTED.replace("QFW_KERNEL(sum)\n", ""), {}, "qfw_sum_scalar is not listed"),
+        (LISTED.replace("NO, NO, NO", "NO, NO"), {}, "7 arguments"),
+        (LISTED + "QFW_OP(1, neg, NO, NO, NO, NO, NO, NO)\n", {}, "1 is listed twice"),
+        (LISTED + "QFW_OP(2, neg, NO, NO, NO, NO, NO, NO)\n", {}, "QFW_OP_COUNT"),
+        (LISTED, {"engine/neg.c": "int qfw_op_neg(int n)\n{\n    return n;\n}"}, "is not listed"),
+    ],
+)
+def test_planted_faults_of_the_list_are_found(listed, texts, fault):
+    assert list_faults(LISTED, DEFINED) == []
+    assert any(fault in found for found in list_faults(listed, {**DEFINED, **texts}))
 
 
 def test_what_is_allowed_is_not_a_fault():

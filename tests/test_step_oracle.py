@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from step_helpers import ARITHMETICS, FLOAT, Case, mlp, policy, same_floats, same_kept, same_trace
 
 import pyqfw as q
-from pyqfw import BFP, Asym, Sym, optim, quant
+from pyqfw import BFP, Asym, Sym, nn, optim, quant
 
 INT8, FULL_SYM = q.Policy.int8(), q.Policy.full_sym()
 POLICIES = {"float32": q.Policy.float32(), "full_sym": FULL_SYM, "int8": INT8}
@@ -85,6 +85,11 @@ LAYERS = {
         ("linear", "0", 7, 5, True),
         *(("quant", "a", Sym(8, range=0.5)), ("relu", "b"), ("quant", "c", Sym(8))),
         *(("relu", "d"), ("quant", "e", Sym(8, container=32)), ("quant", "f", FLOAT)),
+        BACK,
+    ],
+    "quants that differ for many rows only": [
+        ("linear", "0", 7, 5, True),
+        *(("quant", "a", Sym(8)), ("relu", "b"), ("quant", "c", Sym(8, axis="row"))),
         BACK,
     ],
 }
@@ -188,6 +193,62 @@ def test_layers_with_policies_of_their_own():
 @pytest.mark.parametrize("rules", GRAINS)
 def test_data_of_any_size(size, rules):
     Case(mlp(9, 6, 4), GRAINS[rules], optim.SGD(1e-3, momentum=0.5), size=size).check()
+
+
+TILED = {
+    "rows": INT8,
+    "packed": INT8.replace(grads=Asym(5, axis=0, **RANDOM), weights=Sym(3, axis="row")),
+    "groups": INT8.replace(grads=Sym(8, group=50, **RANDOM)),
+    "floats": INT8.replace(grads=FLOAT, state=FLOAT),
+    "whole": INT8.replace(grads=Sym(8)),
+    "fused": INT8.replace(grads="fused", weights=Asym(5, group=64), state=Asym(9, axis="row")),
+    "fused whole": INT8.replace(grads="fused", weights=Sym(4), state=Sym(8, axis=0)),
+}
+
+
+@pytest.mark.parametrize("rules", TILED)
+def test_gradients_in_tiles(rules):
+    """8, 8 and 3 outputs at a time, where no scale spans them."""
+    layers = [("linear", "0", 600, 19, True), ("relu", "1"), ("linear", "2", 19, 3, True)]
+    _, session = Case(layers, TILED[rules], RULES["all"], rows=(4, 1)).check()
+    program = session.plan.program
+    tile = next(t for t in program.tensors if t.name == "0.weight:sums")
+    assert tile.shape == ((19 if "whole" in rules else 8), 600)
+
+
+def test_paths_are_those_of_the_model():
+    """Streams and initial values come from names: "a.0.weight"."""
+    layers = [("linear", "a.0", 9, 6, True), ("relu", "a.x"), ("linear", "b.0", 6, 4, True)]
+    _, session = Case(layers, INT8).check()
+    assert list(session.state_dict()) == ["a.0.weight", "a.0.bias", "b.0.weight", "b.0.bias"]
+
+
+def test_an_accumulator_is_what_a_quant_reads_anyway():
+    def plan(output):
+        layers = (nn.Linear(7, 5, output=output), nn.ReLU(), nn.Quant(Sym(6)), nn.Linear(5, 3))
+        sgd = {"loss": nn.CrossEntropyLoss(), "optimizer": optim.SGD(0.1)}
+        return q.compile(nn.Sequential(*layers), input_shape=7, policy=INT8, **sgd)
+
+    assert plan(q.RAW).to_bytes() == plan(None).to_bytes()
+
+
+@pytest.mark.parametrize("rules", GRAINS)
+def test_a_row_is_predicted_alone(rules):
+    case = Case(mlp(9, 6, 4), GRAINS[rules], rows=(4, 4))
+    net, session = case.check()
+    x = np.random.default_rng(4).normal(size=(512, 9)).astype(np.float32)
+    found = session.predict(x)
+    for i in (0, 1, 255, 511):
+        same_floats(found[i : i + 1], net.predict(x[i : i + 1]), "predict")
+        same_floats(session.predict(x[i : i + 1]), found[i : i + 1], "predict")
+
+
+@pytest.mark.parametrize("size", [10.0**-n for n in range(4, 12)])
+def test_a_state_far_below_its_parameter(size):
+    """Its term is shifted by any number of bits, beside that of a whole accumulator."""
+    rules = INT8.replace(weights=Sym(12, axis=0), bias=Sym(16), grads="fused")
+    sgd = optim.SGD(1.0, momentum=0.9, weight_decay=0.01, rounding="half_away")
+    Case(mlp(9, 6, 4), rules, sgd, size=size, rows=(4,) * 4).check()
 
 
 # ---- long runs -----------------------------------------------------------------------------------

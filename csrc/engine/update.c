@@ -115,10 +115,10 @@ static size_t draw(job *j, int64_t i)
     const int64_t at = i - i % QFW_TILE;
     if (j->drawn != at) {
         j->drawn = at;
-        if (j->rounding == QFW_STOCHASTIC) {
+        if (j->rounding == QFW_STOCHASTIC && j->param->scales > 0) {
             qfw_uniforms(&j->key, (uint64_t)at, QFW_TILE, j->u);
         }
-        if (j->state != NULL && j->state_rounding == QFW_STOCHASTIC) {
+        if (j->state != NULL && j->state_rounding == QFW_STOCHASTIC && j->state->scales > 0) {
             qfw_uniforms(&j->state_key, (uint64_t)at, QFW_TILE, j->u_v);
         }
     }
@@ -254,17 +254,25 @@ static void move_codes(job *j, const stretch *s)
 
 /* ---- floats ---- */
 
-static void load_floats(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m,
-                        float *x)
+/* n values from `first` on: where they stand, or decoded into `room`, their codes into m. */
+static float *floats_at(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m,
+                        float *room)
 {
     if (t->format.kind == QFW_FLOAT32) {
-        memcpy(x, (const float *)t->codes + first, n * sizeof *x);
-        return;
+        return (float *)t->codes + first;
     }
-    qfw_load_held(t, first, n, scale, m);
-    for (size_t i = 0; i < n; i++) {
-        x[i] = qfw_product_f32(m[i], t->scale[scale]);
+    const float s = t->scale[scale];
+    qfw_load_codes(t, first, n, scale, m);
+    if (t->format.bits <= 16) { /* what qfw_product_f32 does below 2^24 */
+        for (size_t i = 0; i < n; i++) {
+            room[i] = (float)m[i] * s;
+        }
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            room[i] = qfw_product_f32(m[i], s);
+        }
     }
+    return room;
 }
 
 /* m[i] = round(x[i] / s), or m[i] less that, held to the codes; whether one left them. */
@@ -293,30 +301,25 @@ static void move_floats(job *j, const stretch *s)
                                  (j->call->op->flags & NESTEROV) != 0};
     const bool has_state = j->state != NULL;
     int32_t m[QFW_TILE], m_v[QFW_TILE];
-    float w[QFW_TILE], g[QFW_TILE], v[QFW_TILE], d[QFW_TILE];
+    float of_w[QFW_TILE], of_g[QFW_TILE], of_v[QFW_TILE], d[QFW_TILE];
     uint32_t events = 0;
     for (int64_t i = s->at, end = s->at + s->n; i < end;) {
         const size_t from = draw(j, i);
         const size_t n = (size_t)shorter(end - i, QFW_TILE - (int64_t)from);
-        load_floats(j->g, i - j->first, n, s->g, m, g);
-        load_floats(&j->param->t, i, n, s->param, m, w);
-        if (has_state) {
-            load_floats(&j->state->t, i, n, s->state, m_v, v);
-        }
-        j->call->kernels->update_f32(w, g, has_state ? v : NULL, n, &step, d);
-        if (has_state && j->state->plan->kind == QFW_FLOAT32) {
-            memcpy((float *)j->state->t.codes + i, v, n * sizeof *v);
-        } else if (has_state) {
+        const float *g = floats_at(j->g, i - j->first, n, s->g, m, of_g);
+        float *w = floats_at(&j->param->t, i, n, s->param, m, of_w);
+        float *v = has_state ? floats_at(&j->state->t, i, n, s->state, m_v, of_v) : NULL;
+        j->call->kernels->update_f32(w, g, v, n, &step, d);
+        if (v == of_v) {
             events |= round_into(j, j->state, s->state, v, j->u_v + from, n, m_v) ? 2u : 0u;
             put(j->state, i, n, s->state, m_v);
         }
-        if (j->param->plan->kind == QFW_FLOAT32) {
-            for (size_t k = 0; k < n; k++) {
-                ((float *)j->param->t.codes)[i + (int64_t)k] = w[k] - d[k];
-            }
-        } else {
+        if (w == of_w) {
             events |= round_into(j, j->param, s->param, d, j->u + from, n, m) ? 1u : 0u;
             put(j->param, i, n, s->param, m);
+        }
+        for (size_t k = 0; w != of_w && k < n; k++) {
+            w[k] -= d[k];
         }
         i += (int64_t)n;
     }

@@ -127,7 +127,8 @@ typedef uint32_t qfw_update_s8_fn(int8_t *m, int8_t *v, const int8_t *g, size_t 
                                   const qfw_move *move, const qfw_move *state, const qfw_key *key,
                                   const qfw_key *state_key, uint64_t first);
 
-/* The float32 step: d[i] = lr * step, v[i] the new state; v NULL without momentum. */
+/* The float32 step: d[i] = lr * step, v[i] the new state; v NULL without momentum. Nothing overlaps.
+ */
 typedef struct {
     float lr, momentum, kappa, decay;
     bool nesterov;

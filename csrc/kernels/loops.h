@@ -191,19 +191,20 @@ static inline uint32_t loop_update_any(int32_t *m, int32_t *v, const int32_t *g,
 
 /* ---- the float32 update ---- */
 
-static inline void loop_update_f32(const float *w, const float *g, float *v, size_t n,
-                                   const qfw_float_step *s, float *d)
+static inline void loop_update_f32(const float *restrict w, const float *restrict g,
+                                   float *restrict v, size_t n, const qfw_float_step *s,
+                                   float *restrict d)
 {
+    const float lr = s->lr, momentum = s->momentum, kappa = s->kappa, decay = s->decay;
     for (size_t i = 0; i < n; i++) {
-        d[i] = s->decay != 0.0f ? g[i] + s->decay * w[i] : g[i];
+        d[i] = decay != 0.0f ? g[i] + decay * w[i] : g[i];
     }
     for (size_t i = 0; v != NULL && i < n; i++) {
-        const float g_i = d[i];
-        v[i] = s->momentum * v[i] + s->kappa * g_i;
-        d[i] = s->nesterov ? g_i + s->momentum * v[i] : v[i];
+        v[i] = momentum * v[i] + kappa * d[i];
+        d[i] = s->nesterov ? d[i] + momentum * v[i] : v[i];
     }
     for (size_t i = 0; i < n; i++) {
-        d[i] = s->lr * d[i];
+        d[i] = lr * d[i];
     }
 }
 

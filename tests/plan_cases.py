@@ -1,0 +1,185 @@
+"""A small valid plan for each operation, with any class of format at any of its places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from plan_bytes import (
+    ASYM,
+    BYTES,
+    GRADIENT,
+    NO_ROWS,
+    NO_TENSOR,
+    PARAMETER,
+    ROWS_AXIS,
+    ROWS_OUTER,
+    SCRATCH,
+    STATE,
+    SYM,
+    Builder,
+)
+
+from pyqfw._core import lib
+
+CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
+GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
+KERNELS = range(1, 13)
+
+K, N, BATCH = 3, 2, 2  # inputs, outputs, rows
+
+
+def sym(bits: int, container: int) -> dict[str, int]:
+    return {"kind": SYM, "bits": bits, "container": container}
+
+
+def asym(bits: int, container: int) -> dict[str, int]:
+    return {"kind": ASYM, "bits": bits, "container": container}
+
+
+# Formats and the class that each is of.
+FORMATS: dict[str, tuple[int, dict[str, int]]] = {
+    "f32": (lib.QFW_AS_F32, {}),
+    "s8": (lib.QFW_AS_S8, sym(8, 8)),
+    "s8 packed": (lib.QFW_AS_S8, sym(8, 0)),
+    "s8 of 5 bits": (lib.QFW_AS_S8, sym(5, 8)),
+    "s16": (lib.QFW_AS_S16, sym(12, 16)),
+    "s16 packed": (lib.QFW_AS_S16, sym(16, 0)),
+    "s32": (lib.QFW_AS_S32, sym(32, 32)),
+    "sym packed": (lib.QFW_AS_SYM, sym(5, 0)),
+    "sym in 32": (lib.QFW_AS_SYM, sym(7, 32)),
+    "asym": (lib.QFW_AS_ASYM, asym(8, 8)),
+    "asym packed": (lib.QFW_AS_ASYM, asym(3, 0)),
+    "asym in 32": (lib.QFW_AS_ASYM, asym(9, 32)),
+    "index": (lib.QFW_AS_INDEX, {}),
+    "bytes": (lib.QFW_AS_BYTES, {"kind": BYTES, "bits": 8, "container": 8}),
+}
+
+
+@dataclass
+class Place:
+    """What stands at a place of a valid plan: elements (of a row), format, and where it is from."""
+
+    n: int
+    format: str = "f32"
+    rows: int = NO_ROWS
+    role: int = SCRATCH
+    made: bool = False  # an operation before wrote it
+    layout: dict[str, int] = field(default_factory=dict)
+
+
+def wire(n: int, fmt: str, **layout: int) -> Place:
+    """Read, with rows."""
+    return Place(n, fmt, ROWS_AXIS, made=True, layout=layout)
+
+
+def result(n: int, fmt: str, **layout: int) -> Place:
+    """Written, with rows."""
+    return Place(n, fmt, ROWS_AXIS, layout=layout)
+
+
+def scratch(n: int) -> Place:
+    return Place(n, "bytes")
+
+
+LABELS = Place(1, "index")
+COLUMNS = {"rows": ROWS_OUTER, "outer": 1, "axis": N, "group": 1, "shared": 1}
+STEP = {f"p{i}": 0x3F000000 for i in range(9)}
+
+
+def places(kernel: int) -> list[Place | None]:
+    """The places of a valid plan."""
+    weight, parameter = Place(K * N, "s8", role=PARAMETER), Place(K * N, "s8", role=PARAMETER)
+    state, tile = Place(K * N, "s8", role=STATE), Place(K * N, "s32")
+    error, inputs = wire(N, "s8"), wire(K, "s8")
+    floats = [wire(N, "f32"), wire(K, "f32")]
+    return {
+        CONVERT: [result(K, "s8"), wire(K, "f32"), scratch(16 * K * BATCH)],
+        WIDEN: [result(K, "s16"), wire(K, "s8"), wire(N, "s8"), scratch(16 * K)],
+        PRODUCT_S32: [
+            *(result(N, "s32", **COLUMNS), inputs, weight),
+            *(Place(N, "s16", role=PARAMETER), wire(N, "f32"), scratch(5 * N)),
+        ],
+        PRODUCT_F32: [
+            *(result(N, "f32"), floats[1], Place(K * N, "f32", role=PARAMETER)),
+            *(Place(N, "f32", role=PARAMETER), wire(N, "f32")),
+        ],
+        RELU: [result(K, "s8"), wire(K, "s8")],
+        MASK: [wire(K, "f32"), wire(K, "s8")],
+        LOSS_S16: [result(N, "s32"), wire(N, "s16"), LABELS, Place(1)],
+        LOSS_F32: [result(N, "f32"), floats[0], LABELS, Place(1)],
+        GRADIENT_S32: [Place(K * N, "f32", role=GRADIENT), error, inputs, tile],
+        GRADIENT_F32: [Place(K * N, "f32", role=GRADIENT), *floats],
+        UPDATE: [parameter, Place(K * N, "f32", role=GRADIENT), state, scratch(2)],
+        FUSED: [parameter, error, inputs, tile, state, scratch(2)],
+    }[kernel]
+
+
+PARAMS: dict[int, dict[str, int]] = {
+    WIDEN: {"p0": 2, "p1": K},
+    PRODUCT_S32: {"p1": K, "p3": 1},
+    PRODUCT_F32: {"p3": 1},
+    GRADIENT_S32: {"p9": BATCH, "p11": 1},
+    GRADIENT_F32: {"p11": 1},
+    UPDATE: STEP,
+    FUSED: {**STEP, "p9": BATCH, "p11": 1},
+}
+
+
+@dataclass
+class Case:
+    """A plan, the number of the operation in question and of the tensors at its places."""
+
+    plan: Builder
+    op: int
+    tensors: list[int]
+
+    def build(self) -> bytes:
+        return self.plan.build()
+
+
+def case(kernel: int, formats: dict[int, str] | None = None, bare: bool = False) -> Case:
+    """The valid plan of an operation, with other formats at some of its places.
+
+    A format that cannot last, or cannot have rows, stands there without. bare: nothing makes what
+    the operation reads, which is the last thing that is found wrong.
+    """
+    plan = Builder(BATCH, gap=64)
+    labels = plan.add_labels()
+    wanted = places(kernel)
+    tensors: list[int] = []
+    for i, place in enumerate(wanted):
+        if place is None:
+            tensors.append(NO_TENSOR)
+            continue
+        name = (formats or {}).get(i, place.format)
+        tensors.append(labels if name == "index" else _tensor(plan, place, name, bare))
+    op = sum(map(len, plan.ops.values()))
+    plan.op(kernel, *tensors, **PARAMS.get(kernel, {}))
+    return Case(plan, op, tensors)
+
+
+def _tensor(plan: Builder, place: Place, name: str, bare: bool) -> int:
+    cls, fmt = FORMATS[name]
+    fields: dict[str, Any] = {"rows": place.rows, "role": place.role, **fmt, **place.layout}
+    if cls in (lib.QFW_AS_S32, lib.QFW_AS_BYTES):
+        fields["role"] = SCRATCH
+    if cls == lib.QFW_AS_BYTES:
+        return plan.scratch(place.n)
+    made = plan.tensor(place.n, **fields)
+    if place.made and not bare:
+        _write(plan, made, cls, place.n)
+    return made
+
+
+def _write(plan: Builder, t: int, cls: int, n: int) -> None:
+    """An operation that gives a tensor with rows its elements."""
+    if cls == lib.QFW_AS_S32:
+        a = plan.sym(1, rows=ROWS_AXIS)
+        plan.op(CONVERT, a, plan.input)
+        plan.op(PRODUCT_S32, t, a, plan.sym(n, role=PARAMETER), p1=1)
+        return
+    floats = t if cls == lib.QFW_AS_F32 else plan.tensor(n, rows=ROWS_AXIS)
+    plan.op(PRODUCT_F32, floats, plan.input, plan.tensor(n, role=PARAMETER))
+    if floats != t:
+        plan.op(CONVERT, t, floats)
