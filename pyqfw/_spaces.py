@@ -54,7 +54,7 @@ class Spaces:
         elif t.spread == "rows":
             fmt = SymInt32(32, axis="row")
         elif t.spread == "grid":
-            values = codes.view(np.int32) * scale.astype(np.float64)
+            values = codes.view(np.int32) * scale.astype(np.longdouble)  # 55 bits
             return quantize(values.astype(np.float32).reshape(shape), Float32())
         zeros = zero.reshape(fmt.scale_shape(shape)) if fmt.asymmetric else None
         return QTensor(Stored(fmt, shape, codes, scale.reshape(fmt.scale_shape(shape)), zeros))

@@ -115,7 +115,7 @@ def places_of(kernel: int) -> tuple[str | None, list[int]]:
 def test_operations_have_the_same_numbers_everywhere() -> None:
     listed = (ROOT / "csrc" / "kernels" / "kernels.def").read_text()
     numbers = {name: int(n) for n, name in re.findall(r"^QFW_OP\((\d+), (\w+),", listed, re.M)}
-    assert wire.KERNELS == numbers
+    assert numbers == wire.KERNELS
     assert {places_of(n)[0]: n for n in numbers.values()} == numbers
     assert places_of(0)[0] is None
     assert places_of(max(numbers.values()) + 1)[0] is None

@@ -307,7 +307,7 @@ edits = st.lists(st.tuples(numbers, numbers, numbers, numbers, numbers), min_siz
 mutation = {"base": st.integers(0, 63), "edits": edits, "mode": st.integers(0, 2), "seed": numbers}
 
 
-@pytest.mark.parametrize("examples", [2000, pytest.param(40_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [2000, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_any_plan_gets_a_status(examples: int) -> None:
     verdicts: Counter[str] = Counter()
 
@@ -325,7 +325,7 @@ def test_any_plan_gets_a_status(examples: int) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("examples", [100, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_any_operation_gets_a_status(kernel: int, examples: int) -> None:
     ends: Counter[str] = Counter()
 

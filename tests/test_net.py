@@ -10,6 +10,7 @@ from plan_bytes import (
     ARENA,
     ASYM,
     CONST,
+    GRADIENT,
     NET_BYTES,
     NO_TENSOR,
     PARAMETER,
@@ -408,31 +409,36 @@ def test_codes_that_could_make_a_sum_leave_int32(table: Any) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("floats", [False, True])
 @pytest.mark.parametrize(
     ("bits", "container", "kind"),
     [(8, 32, SYM), (16, 32, SYM), (3, 16, ASYM), (15, 16, ASYM), (16, 16, ASYM), (9, 32, ASYM)],
 )
-def test_an_update_of_any_codes(bits: int, container: int, kind: int, table: Any) -> None:
+def test_an_update_of_any_codes(
+    bits: int, container: int, kind: int, floats: bool, table: Any
+) -> None:
     """What a slot holds beyond the format counts as the end of its range."""
     fmt = {"kind": kind, "bits": bits, "container": container}
-    n = 40
-    for word in (0x7FFFFFFF, -(2**31), 0x55555555):
+    n, code = 40, f"{'u' * (kind == ASYM)}int{container}"
+    low, high = (0, 2**bits - 1) if kind == ASYM else (1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1)
+    for byte in (0x00, 0x55, 0x7F, 0x80, 0xFF):
         plan = Builder(1)
-        param, grad, state = (plan.tensor(n, role=role, **fmt) for role in (0, 1, 2))
+        param, state = (plan.tensor(n, role=role, **fmt) for role in (PARAMETER, STATE))
+        grad = plan.tensor(n, role=GRADIENT, **({} if floats else fmt))
         plan.op(UPDATE, param, grad, state, plan.scratch(2), **STEP)
         plan.op(CONVERT, plan.output, plan.input)
         net = opened(plan.build(), table)
         for t in (param, grad, state):
-            view(net, t, "codes", f"int{container}")[:] = word & (2 ** (container - 1) - 1)
-            if word < 0:
-                view(net, t, "codes", f"int{container}")[:] = -(2 ** (container - 1))
+            kept = np.float32 if floats and t == grad else code
+            view(net, t, "codes", kept).view(np.uint8)[:] = byte
+        if floats:
+            view(net, grad, "codes", np.float32)[:] = np.linspace(-3e38, 3e38, n)
         assert net.set_progress(7, 1, 0.5) == "OK"
         assert net.walk(0, 1, 1) == "OK"
-        zero = int(view(net, param, "zero_point", np.uint16)[0]) if kind == ASYM else 0
-        codes = view(net, param, "codes", f"{'u' * (kind == ASYM)}int{container}").astype(int)
-        low, high = (0, 2**bits - 1) if kind == ASYM else (1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1)
-        assert low <= codes.min()
-        assert codes.max() <= high, zero
+        for t in (param, state):
+            codes = view(net, t, "codes", code).astype(int)
+            assert low <= codes.min()
+            assert codes.max() <= high
 
 
 def test_a_gradient_in_parts_is_written_once_and_whole() -> None:

@@ -183,7 +183,9 @@ static bool is_fresh(const qfw_plan_view *v, uint32_t i, uint16_t id)
     if (qfw_measure(p, v->header->batch, &x) != QFW_OK) {
         return false;
     }
-    for (uint32_t by = i, begin = chain_begin(v->header, i); by-- > begin;) {
+    const uint32_t begin = chain_begin(v->header, i);
+    for (uint32_t next = i; next > begin; next--) {
+        const uint32_t by = next - 1;
         const qfw_plan_op *op = &v->ops[by];
         uint16_t places[QFW_OP_TENSORS];
         (void)qfw_op_name(op->kernel, places);

@@ -262,7 +262,7 @@ static float *floats_at(const qfw_tensor *t, int64_t first, size_t n, int64_t sc
         return (float *)t->codes + first;
     }
     const float s = t->scale[scale];
-    qfw_load_codes(t, first, n, scale, m);
+    qfw_load_held(t, first, n, scale, m);
     if (t->format.bits <= 16) { /* what qfw_product_f32 does below 2^24 */
         for (size_t i = 0; i < n; i++) {
             room[i] = (float)m[i] * s;

@@ -25,7 +25,7 @@ uint32_t qfw_absmax_s32_avx2(const int32_t *a, size_t n)
 /* Elements up to the next multiple of 32 in the tensor, as far as there are any. */
 static size_t to_block(uint64_t first, size_t n)
 {
-    const size_t gap = (size_t)(-first & 31u);
+    const size_t gap = (size_t)((32 - (first & 31)) & 31);
     return gap < n ? gap : n;
 }
 
@@ -344,7 +344,7 @@ uint32_t qfw_update_s8_avx2(int8_t *m, int8_t *v, const int8_t *g, size_t n, con
     }
     const motion p = motion_of(move, key), s = motion_of(state, state_key);
     outside out = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    const size_t gap = (size_t)(-first & 15u), head = gap < n ? gap : n;
+    const size_t gap = (size_t)((16 - (first & 15)) & 15), head = gap < n ? gap : n;
     const size_t whole = (n - head) & ~(size_t)15, end = head + whole;
     const uint64_t at = first + head;
     if (head > 0) {
