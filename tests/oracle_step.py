@@ -36,7 +36,7 @@ def initial(key: o.Key, shape: Sequence[int], inputs: int) -> Array:
     n = int(np.prod(shape))
     i = np.arange(n)
     unit = (2.0 * draws(key, i).astype(np.float64) + 1.0) / 2.0**32 - 1.0
-    return (unit * (1.0 / sqrt(inputs))).astype(np.float32).reshape(shape)
+    return (unit / sqrt(inputs)).astype(np.float32).reshape(shape)
 
 
 class Sym16:
