@@ -235,9 +235,10 @@ static uint32_t stochastic(const float *x, const uint32_t *u, size_t n, float s,
     size_t i = 0;
     for (; n - i >= 8; i += 8) {
         __m128i lo, hi;
-        const bool far =
-            stochastic_4(x + i, u + i, recip, &lo) & stochastic_4(x + i + 4, u + i + 4, recip, &hi);
-        saturated += far ? store_codes(_mm256_set_m128i(hi, lo), rule, codes + i)
+        const bool far_lo = stochastic_4(x + i, u + i, recip, &lo);
+        const bool far_hi = stochastic_4(x + i + 4, u + i + 4, recip, &hi);
+        saturated += far_lo && far_hi
+                         ? store_codes(_mm256_set_m128i(hi, lo), rule, codes + i)
                          : qfw_quotient_f32_scalar(x + i, u + i, 8, s, rule, codes + i);
     }
     return saturated + qfw_quotient_f32_scalar(x + i, u + i, n - i, s, rule, codes + i);
