@@ -79,3 +79,36 @@ def test_larger_nets(isa: str, name: str, batch: int) -> None:
         if sgd.lr == 50.0 and name == "float32":
             continue  # diverges
         assert run(isa, *args) == run("portable", *args), sgd
+
+
+@pytest.mark.parametrize("isa", FAST)
+def test_stochastic_quotients_next_to_an_integer(isa: str) -> None:
+    """x / s + u / 2^32 on the integer, and one float to either side of where that is."""
+    n = 1 << 16
+    u = quant.uniforms(n, seed=5)
+    exact = np.flatnonzero(u & 0xFF == 0)  # 1 - u / 2^32 is a float32
+    x = np.zeros(n, np.float32)
+    x[exact] = 1.0 - u[exact] / 2.0**32
+    assert len(exact) > 100
+    for s in (1.0, 0.75, 2.0**-20):
+        for step, expected in ((0.0, 1), (-1.0, 0)):
+            at = np.nextafter(x, np.float32(step)) if step else x
+            with quant.isa(isa):
+                found = q.quantize(
+                    at * np.float32(s),
+                    q.Sym(12, container=16),
+                    scale=s,
+                    seed=5,
+                    rounding="stochastic",
+                )
+            with quant.isa("portable"):
+                defined = q.quantize(
+                    at * np.float32(s),
+                    q.Sym(12, container=16),
+                    scale=s,
+                    seed=5,
+                    rounding="stochastic",
+                )
+            assert np.array_equal(found.codes, defined.codes)
+            if s != 0.75:  # the product with s is exact
+                assert np.all(found.codes[exact] == expected)
