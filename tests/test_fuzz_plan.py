@@ -292,17 +292,24 @@ def walk_each(net: Net, rows: int, io: dict[str, Array]) -> str:
     return status
 
 
+def is_large(plan: PlanBytes) -> bool:
+    """Whether its memory or its buffers would take the time of many others."""
+    h = plan.header[0]
+    ends = [plan.tensors[h[name]] for name in ("input", "output")]
+    elements = max(sizes(t, int(h["batch"]))[0] for t in ends)
+    return bool(max(h["arena_bytes"], h["const_bytes"]) > 2**20 or elements > 2**18)
+
+
 def run(data: bytes, mode: int, seed: int, ends: Counter[str] | None = None) -> str:
     """The verdict; what was accepted is run in every way. `ends` counts how walks ended."""
     verdict = check(data)
     if verdict.status != "OK":
         assert verdict.field or verdict.status != "PLAN"
         return verdict.status
+    if is_large(PlanBytes(data)):
+        return "large"
     rng = np.random.default_rng(seed)
     net = Net(data, TABLES[seed % len(TABLES)])
-    too_large = net.arena.size > 2**24 or max(net.row("input"), net.row("output")) > 2**16
-    if too_large or net.batch > 64:
-        return "large"
     with quant.float_mode():
         assert net.open() == "OK"
         fill(net, mode, rng)
