@@ -67,6 +67,7 @@ class Session:
         self._classes = prod(plan.nodes[-1].out_shape)
         self._end = len(plan.ops) - 1
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
+        self.epochs = 0  # passes over the data that `fit` made: with the seed, the next one's order
         self._load(initial.values(plan))
 
     def __repr__(self) -> str:
