@@ -68,8 +68,8 @@ class _Lib:
     QFW_NO_ROWS: Final = 0
     QFW_NO_TENSOR: Final = 65535
     QFW_OK: Final = 0
-    QFW_OP_PARAMS: Final = 12
-    QFW_OP_TENSORS: Final = 6
+    QFW_OP_PARAMS: Final = 15
+    QFW_OP_TENSORS: Final = 8
     QFW_OUTPUT: Final = 1
     QFW_PARAMETER: Final = 0
     QFW_PLAN_MAGIC: Final = 1347896913

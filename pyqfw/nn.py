@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from math import prod
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from . import _arrays as arrays
 from .errors import QfwError, ShapeError
@@ -56,6 +56,7 @@ class Module(ABC):
     """What every layer has."""
 
     _frozen: bool = field(default=False, init=False)
+    trains_otherwise: ClassVar[bool] = False  # whether a step runs it otherwise than inference
 
     @abstractmethod
     def out_shape(self, in_shape: Shape, path: str = "") -> Shape:

@@ -158,7 +158,7 @@ class Plan:
                     }
                     for op in self.program.sections[name]
                 ]
-                for name in SECTIONS[:4]
+                for name in SECTIONS
             },
         }
         return json.dumps(content, indent=indent)

@@ -31,7 +31,7 @@ def memory_table(program: Program, memory: Memory) -> dict[str, Any]:
             sums[name] += t.nbytes(program.batch)
         elif t.space == "const":
             const += t.nbytes(program.batch)
-    ops = program.ops
+    ops = program.all_ops
     at = min(memory.peak_op, len(ops) - 1)
     return {
         **sums,
@@ -52,7 +52,7 @@ def print_plan(plan: Plan) -> str:
     lines = [f"plan: batch {r.batch}, seed {r.seed}, {r.policy!r}, {aim}"]
     rows = [("", "operation", "layer", "writes", "bytes", "MACs/row", "")]
     number = 0
-    for section in SECTIONS[:4]:
+    for section in SECTIONS:
         ops = plan.program.sections[section]
         for i, op in enumerate(ops):
             rows.append((f"{number:>3}", *_op_line(op, plan.batch)))

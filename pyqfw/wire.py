@@ -15,9 +15,9 @@ MAGIC = 0x50574651  # "QFWP"
 VERSION = 1
 HEADER = struct.Struct("<IHH II IIII II 5I5I 4H f 36x")
 TENSOR = struct.Struct("<12B 4I 4I I f 12x")
-OPERATION = struct.Struct("<HH 6H 48s")
+OPERATION = struct.Struct("<HH 8H 60s")
 NO_TENSOR = 0xFFFF
-PLACES, PARAMS = 6, 12
+PLACES, PARAMS = 8, 15
 
 KINDS = {"float32": 0, "sym": 1, "asym": 2, "index": 3, "bytes": 4}
 NO_ROWS, ROWS_OUTER, ROWS_AXIS = range(3)
@@ -44,10 +44,12 @@ def to_bytes(program: Program, memory: Memory, seed: int, lr: float) -> bytes:
     tensors = program.tensors
     numbers = {id(t): i for i, t in enumerate(tensors)}
     records = b"".join(_tensor(t, memory) for t in tensors)
-    operations = b"".join(_op(op, numbers) for op in program.ops)
+    operations = b"".join(_op(op, numbers) for op in program.all_ops)
     total = HEADER.size + len(records) + len(operations)
     counts = [len(program.sections[name]) for name in SECTIONS[:4]]
     firsts = [sum(counts[:i]) for i in range(4)]
+    own = len(program.sections["infer"])
+    infer = range(sum(counts), sum(counts) + own) if own else range(counts[0] + counts[1])
 
     def number(t: Tensor | None) -> int:
         return NO_TENSOR if t is None else numbers[id(t)]
@@ -55,8 +57,8 @@ def to_bytes(program: Program, memory: Memory, seed: int, lr: float) -> bytes:
     ends = (program.input, program.labels, program.output, program.loss)
     fields = (
         *(memory.arena_bytes, memory.const_bytes, program.batch, seed),
-        *(len(tensors), len(program.ops)),
-        *(*firsts, 0, *counts, counts[0] + counts[1]),
+        *(len(tensors), len(program.all_ops)),
+        *(*firsts, infer.start, *counts, len(infer)),
         *(number(t) for t in ends),
         lr,
     )

@@ -15,7 +15,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 MAGIC, VERSION, ALIGN, NET_BYTES, NO_TENSOR = 0x50574651, 1, 16, 128, 65535
-PLACES, PARAMS = 6, 12
+PLACES, PARAMS = 8, 15
 
 # name, offset, type
 HEADER = [
@@ -63,8 +63,8 @@ TENSOR = [
     ("limit", 48, "f"),
     ("spare", 52, "3I"),
 ]
-OPERATION = [("kernel", 0, "H"), ("flags", 2, "H"), ("tensor", 4, "6H"), ("param", 16, "12I")]
-HEADER_BYTES, TENSOR_BYTES, OP_BYTES = 128, 64, 64
+OPERATION = [("kernel", 0, "H"), ("flags", 2, "H"), ("tensor", 4, "8H"), ("param", 20, "15I")]
+HEADER_BYTES, TENSOR_BYTES, OP_BYTES = 128, 64, 80
 
 SPACES = ("arena", "const", "io")
 ROLES = ("parameter", "gradient", "state", "wire", "error", "scratch")

@@ -262,7 +262,7 @@ def some_rows(net: Net, rows: int, rng: np.random.Generator) -> dict[str, Array]
 
 def may_write(net: Net, op: int, rows: int) -> Array:
     """The bytes of the arena that an operation is said to write, and the core's own."""
-    places = ffi.new("uint16_t[6]")
+    places = ffi.new("uint16_t[8]")
     record = net.plan.ops[op]
     lib.qfw_op_name(int(record["kernel"]), places)
     may = np.zeros(net.arena.size, bool)

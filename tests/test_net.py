@@ -14,6 +14,7 @@ from plan_bytes import (
     NET_BYTES,
     NO_TENSOR,
     PARAMETER,
+    PLACES,
     ROWS_AXIS,
     ROWS_OUTER,
     STATE,
@@ -197,7 +198,7 @@ def test_buffers_that_are_missing_or_not_aligned(name: str) -> None:
             io[name] = wrong
         assert net.walk(0, ops, 1, **io) == "NULL"
         uses = {"x": "input", "y": "labels", "out": "output"}[name]
-        user = np.flatnonzero(net.plan.ops["tensor"] == net.plan.header[uses][0])[0] // 6
+        user = np.flatnonzero(net.plan.ops["tensor"] == net.plan.header[uses][0])[0] // PLACES
         assert net.done == user
     assert net.walk(0, ops, 1, **buffers(net, 1)) == "OK"
     assert net.done == ops

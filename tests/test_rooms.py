@@ -189,7 +189,7 @@ def list_faults(listed: str, texts: dict[str, str]) -> list[str]:
         arguments = [a.strip() for a in re.sub(r"\([^()]*\)", "()", text).split(",")]
         if macro == "QFW_KERNEL" and len(arguments) == 1:
             kernels.append(arguments[0])
-        elif macro == "QFW_OP" and len(arguments) == 8:
+        elif macro == "QFW_OP" and len(arguments) == 10:
             numbers.append(int(arguments[0]))
             ops.append(arguments[1])
         else:
@@ -337,13 +337,13 @@ def test_planted_recursion_is_found():
     assert len(recursion_faults({"base/a.c": a, "base/b.c": b})) == 2
 
 
-LISTED = """/* QFW_OP(number, name, six places) in words */
+LISTED = """/* QFW_OP(number, name, eight places) in words */
 #ifndef QFW_OP
-#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5)
+#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5, p6, p7)
 #endif
 QFW_KERNEL(sum)
 QFW_OP(1, add, OUT(S8 | S16), IN(S8),
-       MAY(BYTES), NO, NO, NO)
+       MAY(BYTES), NO, NO, NO, NO, NO)
 """
 DEFINED = {
     "kernels/sum.c": "int qfw_sum_scalar(void)\n{\n    return 1;\n}",
@@ -363,9 +363,9 @@ DEFINED = {
         (LISTED, {"kernels/sum_avx2.c": DEFINED["kernels/sum.c"]}, "qfw_sum_scalar is not listed"),
         (LISTED, {"engine/add.c": DEFINED["engine/add.c"][:30]}, "qfw_rule_add is not defined"),
         (LISTED.replace("QFW_KERNEL(sum)\n", ""), {}, "qfw_sum_scalar is not listed"),
-        (LISTED.replace("NO, NO, NO", "NO, NO"), {}, "7 arguments"),
-        (LISTED + "QFW_OP(1, neg, NO, NO, NO, NO, NO, NO)\n", {}, "1 is listed twice"),
-        (LISTED + "QFW_OP(2, neg, NO, NO, NO, NO, NO, NO)\n", {}, "QFW_OP_COUNT"),
+        (LISTED.replace("NO, NO, NO", "NO, NO"), {}, "9 arguments"),
+        (LISTED + "QFW_OP(1, neg, NO, NO, NO, NO, NO, NO, NO, NO)\n", {}, "1 is listed twice"),
+        (LISTED + "QFW_OP(2, neg, NO, NO, NO, NO, NO, NO, NO, NO)\n", {}, "QFW_OP_COUNT"),
         (LISTED, {"engine/neg.c": "int qfw_op_neg(int n)\n{\n    return n;\n}"}, "is not listed"),
     ],
 )

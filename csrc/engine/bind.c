@@ -119,15 +119,15 @@ typedef struct {
 } op_line;
 
 static const op_line lines[QFW_OP_COUNT] = {
-    {NULL, NULL, {0, 0, 0, 0, 0, 0}},
-#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5) \
-    [number] = {#name, qfw_rule_##name, {(p0), (p1), (p2), (p3), (p4), (p5)}},
+    {NULL, NULL, {0, 0, 0, 0, 0, 0, 0, 0}},
+#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5, p6, p7) \
+    [number] = {#name, qfw_rule_##name, {(p0), (p1), (p2), (p3), (p4), (p5), (p6), (p7)}},
 #include "kernels/kernels.def"
 };
 
 static const qfw_ops all = {{
     NULL,
-#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5) [number] = qfw_op_##name,
+#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5, p6, p7) [number] = qfw_op_##name,
 #include "kernels/kernels.def"
 }};
 
@@ -136,7 +136,7 @@ const qfw_ops *qfw_ops_all(void)
     return &all;
 }
 
-const char *qfw_op_name(uint32_t kernel, uint16_t places[6])
+const char *qfw_op_name(uint32_t kernel, uint16_t places[8])
 {
     if (kernel == 0 || kernel >= QFW_OP_COUNT) {
         return NULL;

@@ -8,7 +8,7 @@
 
 QFW_STATIC_ASSERT(sizeof(qfw_plan_header) == 128, header_is_128_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
-QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 64, op_is_64_bytes);
+QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 
 /* Enough for any network of this size of machine, and few enough to check pairs. */
 enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 13, QFW_MAX_ELEMENTS = 1 << 30 };
@@ -41,8 +41,8 @@ struct qfw_ops {
     qfw_op_fn *run[QFW_OP_COUNT];
 };
 
-#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5) \
-    extern qfw_op_fn qfw_op_##name;                  \
+#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5, p6, p7) \
+    extern qfw_op_fn qfw_op_##name;                          \
     extern qfw_rule_fn qfw_rule_##name;
 #include "kernels/kernels.def"
 

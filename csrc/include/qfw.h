@@ -225,8 +225,8 @@ enum {
     QFW_ALIGN = 16,        /* offsets are multiples of it, and so is the arena's address */
     QFW_NET_BYTES = 128,   /* at the start of the arena, for the core itself */
     QFW_NO_TENSOR = 65535, /* an operand that is not there */
-    QFW_OP_TENSORS = 6,
-    QFW_OP_PARAMS = 12
+    QFW_OP_TENSORS = 8,
+    QFW_OP_PARAMS = 15
 };
 
 typedef enum qfw_space { QFW_ARENA = 0, QFW_CONST, QFW_IO } qfw_space;
@@ -279,8 +279,8 @@ typedef struct qfw_plan_tensor {
 
 typedef struct qfw_plan_op {
     uint16_t kernel, flags;
-    uint16_t tensor[6];
-    uint32_t param[12];
+    uint16_t tensor[8];
+    uint32_t param[15];
 } qfw_plan_op;
 
 /* Where a plan is wrong: the operation and the tensor, -1 where it is neither, and the field or
@@ -290,7 +290,7 @@ typedef struct qfw_fault {
     const char *field;
 } qfw_fault;
 
-/* What an operation takes at each of its six places: bits of qfw_place. */
+/* What an operation takes at each of its eight places: bits of qfw_place. */
 typedef enum qfw_place {
     QFW_AS_F32 = 1,
     QFW_AS_S8 = 2,   /* Sym in 8-bit slots */
@@ -306,7 +306,7 @@ typedef enum qfw_place {
 } qfw_place;
 
 /* The name of operation `kernel`, static, and what it takes; NULL if there is none. */
-const char *qfw_op_name(uint32_t kernel, uint16_t places[6]);
+const char *qfw_op_name(uint32_t kernel, uint16_t places[8]);
 
 /* Verifies every field of every operation against the spaces, the formats and the operations there
  * are: a plan that passes cannot reach outside its spaces, whatever the data. */

@@ -7,7 +7,7 @@ from ..errors import QfwError
 from ..formats import Float32
 from ..policy import Policy
 from .backward import backward
-from .forward import forward
+from .forward import again, forward
 from .ir import Op, Program, Tensor
 from .memory import Memory, plan_memory
 from .operands import convert
@@ -29,11 +29,14 @@ def lower(
         loss.target_shape(nodes[-1].out_shape)
         if not any(node.learns for node in nodes):
             raise QfwError("nothing learns: every parameter is frozen, or there is none")
-    tape = forward(nodes, policy.input, lambda node: loss is not None and node.learns)
+    tape = forward(nodes, policy.input, loss is not None)
     out = Tensor("output", nodes[-1].out_shape, "wire", Float32(), rows=True, space="io", slot=2)
     sections = {"forward": tape.ops, "output": [convert(tape.output, out, "output")]}
     program = Program(batch, sections, tape.input, out, parameters=tape.parameters)
-    program.sections |= {"backward": [], "update": []}
+    program.sections |= {"backward": [], "update": [], "infer": []}
+    if tape.training and any(node.layer.trains_otherwise for node in nodes):
+        asked = again(nodes, policy.input, tape.input, tape.parameters, training=False)
+        program.sections["infer"] = [*asked.ops, convert(asked.output, out, "output")]
     if loss is not None:
         gradients = Gradients(batch, optimizer)
         ops, program.labels, program.loss = backward(tape, gradients)

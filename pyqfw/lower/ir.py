@@ -129,7 +129,13 @@ class Program:
 
     @property
     def ops(self) -> list[Op]:
+        """Those of a step, in order."""
         return [op for name in SECTIONS[:4] for op in self.sections[name]]
+
+    @property
+    def all_ops(self) -> list[Op]:
+        """And those of inference, where it has its own."""
+        return [*self.ops, *self.sections["infer"]]
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -141,7 +147,7 @@ class Program:
         for end in (self.input, self.labels, self.output):
             if end is not None:
                 seen.setdefault(id(end), end)
-        for op in self.ops:
+        for op in self.all_ops:
             for t in op.used:
                 seen.setdefault(id(t), t)
         return list(seen.values())

@@ -40,7 +40,7 @@ class Memory:
 def lifetimes(program: Program) -> list[Lifetime]:
     """First and last use of everything that does not last."""
     spans: dict[int, tuple[Tensor, int, int]] = {}
-    for i, op in enumerate(program.ops):
+    for i, op in enumerate(program.all_ops):
         for t in op.used:
             if t.space == "arena" and not t.lasts:
                 first = spans[id(t)][1] if id(t) in spans else i
@@ -75,7 +75,7 @@ def plan_memory(program: Program) -> Memory:
         placed.append((at, at + size, span))
         offsets[id(span.tensor)] = _spread(span.tensor, batch, at)
         top = max(top, at + size)
-    peak, peak_op = _peak(spans, batch, len(program.ops))
+    peak, peak_op = _peak(spans, batch, len(program.all_ops))
     lasting = ends["arena"]
     return Memory(offsets, spans, top, ends["const"], lasting, lasting + peak, peak_op)
 

@@ -46,10 +46,6 @@ class Operands:
         self.emit = emit
         self._made: dict[tuple[object, ...], Tensor] = {}
 
-    def forget(self) -> None:
-        """What was made in another section is not at hand in this one."""
-        self._made.clear()
-
     def _remember(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
         if key not in self._made:
             self._made[key] = make()

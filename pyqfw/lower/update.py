@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
 
-from .. import nn, optim
+from .. import optim
 from ..errors import QfwError
 from ..formats import ROUNDINGS, Float32, Format
-from .forward import Tape, Taped
 from .headroom import INT32_MAX, largest, prove
 from .ir import ACCUMULATOR, Op, Tensor, stream_of
 from .operands import BY_ROW, by_matrix_row, convert, folded_extra, per_tensor, signed_bits
+from .tape import Tape
+from .trace import Node
 
 FOLDED_X = 4
 NESTEROV, ROUNDING_AT = 1, 3
 TILE_BYTES = {False: 16 * 1024, True: 128 * 1024}  # of accumulators, for short and long batches
 LONG = 8
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A gradient's matrix: `out` rows of `inner` sums over the rows of the step, each of which has
+    so many positions."""
+
+    out: int
+    inner: int
+    positions: int
 
 
 @dataclass(eq=False)
@@ -29,19 +39,18 @@ class Gradients:
     states: dict[str, Tensor] = field(default_factory=dict)
     updates: list[Op] = field(default_factory=list)
 
-    def lower(self, tape: Tape, ops: list[Op], taped: Taped, error: Tensor) -> None:
-        """Weight first, then bias; nothing for a frozen layer."""
-        if not taped.node.learns:
-            return
-        assert taped.weight is not None
-        self._one(tape, ops, taped, taped.weight, error, taped.x)
-        if taped.bias is not None:
-            self._one(tape, ops, taped, taped.bias, error, None)
-
-    def _one(
-        self, tape: Tape, ops: list[Op], taped: Taped, p: Tensor, error: Tensor, x: Tensor | None
+    def lower(
+        self,
+        tape: Tape,
+        ops: list[Op],
+        node: Node,
+        p: Tensor,
+        error: Tensor,
+        x: Tensor | None,
+        sums: Sums,
     ) -> None:
-        policy, fused = taped.node.policy, taped.node.policy.grads == "fused"
+        """The gradient of p, sums of error * x; without x, of the error itself."""
+        policy, fused = node.policy, node.policy.grads == "fused"
         state = self._state(p, policy.state)
         arithmetic = policy.bias_grad if x is None else policy.weight_grad
         grad = None
@@ -51,13 +60,13 @@ class Gradients:
             grad.stream = stream_of(p.name, "grad")
             self.gradients[p.name] = grad
         if arithmetic == "float32":
-            grad_at_hand = self._float(tape, ops, taped, p, error, x, grad)
+            grad_at_hand = self._float(tape, ops, node, p, error, x, grad, sums)
             if fused:
-                ops.append(self._update(taped.node.path, p, grad_at_hand, state))
+                ops.append(self._update(node.path, p, grad_at_hand, state))
         else:
-            ops.append(self._sym(tape, taped, p, error, x, grad, state))
+            ops.append(self._sym(tape, node, p, error, x, grad, state, sums))
         if grad is not None and self.optimizer is not None:
-            self.updates.append(self._update(taped.node.path, p, grad, state))
+            self.updates.append(self._update(node.path, p, grad, state))
 
     def _state(self, p: Tensor, fmt: Format) -> Tensor | None:
         if self.optimizer is None or not self.optimizer.has_state:
@@ -71,41 +80,42 @@ class Gradients:
         self,
         tape: Tape,
         ops: list[Op],
-        taped: Taped,
+        node: Node,
         p: Tensor,
         error: Tensor,
         x: Tensor | None,
         grad: Tensor | None,
+        sums: Sums,
     ) -> Tensor:
         """In float32: into the gradient itself where that is Float32."""
-        path = taped.node.path
+        path = node.path
         direct = grad is not None and isinstance(grad.fmt, Float32)
-        sums = grad if direct else Tensor(f"{p.name}:sums", p.shape, "scratch", Float32())
-        assert sums is not None
+        made = grad if direct else Tensor(f"{p.name}:sums", p.shape, "scratch", Float32())
+        assert made is not None
         e = tape.operands.floats(error, path)
         wire = None if x is None else tape.operands.floats(x, path)
-        positions = _positions(taped)
-        op = Op("gradient_f32", path, (sums, e, wire), {11: positions})
-        op.macs = p.size * positions if x is not None else 0
+        op = Op("gradient_f32", path, (made, e, wire), {11: sums.positions})
+        op.macs = p.size * sums.positions if x is not None else 0
         ops.append(op)
         if grad is not None and not direct:
-            ops.append(convert(sums, grad, path))
-        return sums
+            ops.append(convert(made, grad, path))
+        return made
 
     def _sym(
         self,
         tape: Tape,
-        taped: Taped,
+        node: Node,
         p: Tensor,
         error: Tensor,
         x: Tensor | None,
         grad: Tensor | None,
         state: Tensor | None,
+        sums: Sums,
     ) -> Op:
         """In integers, a tile of outputs at a time, into the gradient or the parameter itself."""
-        path, positions = taped.node.path, _positions(taped)
+        path, positions = node.path, sums.positions
         terms = self.batch * positions
-        e, wire, flags = self._factors(tape, taped, error, x, terms)
+        e, wire, flags = self._factors(tape, path, error, x, sums)
         assert e.fmt is not None
         b = 1 if wire is None or wire.fmt is None else largest(signed_bits(wire.fmt))
         proof = prove(terms, largest(signed_bits(e.fmt)), b)
@@ -132,19 +142,17 @@ class Gradients:
         return op
 
     def _factors(
-        self, tape: Tape, taped: Taped, error: Tensor, x: Tensor | None, terms: int
+        self, tape: Tape, path: str, error: Tensor, x: Tensor | None, sums: Sums
     ) -> tuple[Tensor, Tensor | None, int]:
         """Operands of dW: scales that lie along the rows are folded into the error."""
-        path, make = taped.node.path, tape.operands
-        layer = taped.node.layer
-        assert isinstance(layer, nn.Linear)
-        out, several = layer.out_features, not per_tensor(error.fmt)
+        make, terms = tape.operands, self.batch * sums.positions
+        out, several = sums.out, not per_tensor(error.fmt)
         if x is None:
             e = make.source(error, path) if several else make.codes(error, path)
             if several:
                 e = make.widened(e, path, extra=folded_extra(terms, e, None), columns=out)
             return e, None, 0
-        by_row = by_matrix_row(x, layer.in_features)
+        by_row = by_matrix_row(x, sums.inner)
         folds = by_row and not per_tensor(x.fmt)
         e = make.source(error, path) if folds or several else make.codes(error, path)
         wire = make.codes(x, path) if by_row else make.source(x, path)
@@ -156,7 +164,7 @@ class Gradients:
             e = make.widened(e, path, extra=extra, columns=out)
         if not by_row:
             extra = folded_extra(terms, wire, e)
-            wire = make.widened(wire, path, extra=extra, columns=layer.in_features)
+            wire = make.widened(wire, path, extra=extra, columns=sums.inner)
         return e, wire, 0
 
     def _update(self, path: str, p: Tensor, grad: Tensor | None, state: Tensor | None) -> Op:
@@ -170,12 +178,6 @@ class Gradients:
         scratch = Tensor(f"{p.name} flags", (scales,), "scratch") if scales else None
         params: dict[int, int | float] = dict(enumerate(factors))
         return Op("update", path, (p, grad, state, scratch), params, flags, (0, 2, 3))
-
-
-def _positions(taped: Taped) -> int:
-    layer = taped.node.layer
-    assert isinstance(layer, nn.Linear)
-    return prod(taped.node.out_shape) // layer.out_features
 
 
 def _scales(t: Tensor) -> int:

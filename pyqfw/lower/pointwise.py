@@ -1,0 +1,63 @@
+"""Layers that change codes and no scales, or scales and no values."""
+
+from __future__ import annotations
+
+from .. import nn
+from ..formats import Float32
+from .context import ABOVE_ZERO, INSIDE, Backward
+from .ir import Op, Tensor
+from .tape import Tape, Taped
+from .trace import Node
+
+RELU_FLAG = 1
+
+
+class _Flatten:
+    """Another shape of the same bytes."""
+
+    def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
+        return x
+
+    def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
+        return error
+
+
+class _ReLU:
+    """Part of the product before it where it can be. Errors pass where the stored code is > 0."""
+
+    def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
+        last = tape.ops[-1]
+        if x.raw and last.kernel.startswith("product") and last.places[0] is x:
+            last.flags |= RELU_FLAG
+            y = x
+        elif x.raw:
+            tape.ops.append(Op("relu", node.path, (x, x)))
+            y = x
+        else:
+            y = Tensor(f"{node.path}:wire", x.shape, "wire", x.fmt, rows=True, stream=x.stream)
+            tape.ops.append(Op("relu", node.path, (y, x)))
+        tape.taped.append(Taped(node, x, y))
+        return y
+
+    def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
+        back.mask(error, back.tape.kept(taped.y), taped.node.path, ABOVE_ZERO)
+        return error
+
+
+class _Quant:
+    """A format. Errors pass as they are, but not where a fixed range was left."""
+
+    def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
+        assert isinstance(node.layer, nn.Quant)
+        y = tape.store(x, node.in_shape, node.layer.fmt or node.policy.wires, node.path)
+        tape.taped.append(Taped(node, x, y))
+        return y
+
+    def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
+        fmt = taped.y.fmt
+        if fmt is not None and not isinstance(fmt, Float32) and not isinstance(fmt.range, str):
+            back.mask(error, taped.y, taped.node.path, INSIDE)
+        return error
+
+
+FLATTEN, RELU, QUANT = _Flatten(), _ReLU(), _Quant()

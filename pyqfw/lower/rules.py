@@ -1,0 +1,34 @@
+"""One rule for each kind of layer: its forward as operations, and its error's way back."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .. import nn
+from . import linear, pointwise
+from .context import Backward
+from .ir import Tensor
+from .tape import Tape, Taped
+from .trace import Node
+
+
+class Rule(Protocol):
+    """What a module of this folder offers for a kind of layer."""
+
+    def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
+        """The layer's output. What backward needs goes onto the tape."""
+
+    def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
+        """The error of the layer's input, where a layer below it learns (`deeper`)."""
+
+
+RULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: linear.LINEAR,
+    nn.ReLU: pointwise.RELU,
+    nn.Flatten: pointwise.FLATTEN,
+    nn.Quant: pointwise.QUANT,
+}
+
+
+def rule_of(node: Node) -> Rule:
+    return RULES[type(node.layer)]

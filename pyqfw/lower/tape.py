@@ -1,0 +1,89 @@
+"""A forward that was lowered: its operations, and what backward has to turn round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..formats import Float32, Format
+from .ir import Op, Tensor, stream_of
+from .operands import Operands, convert, store
+from .trace import Node
+
+
+@dataclass(eq=False)
+class Taped:
+    """A layer as it ran: its input and output, and its parameters."""
+
+    node: Node
+    x: Tensor
+    y: Tensor
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def learns(self) -> bool:
+        return self.node.learns and bool(self.parameters)
+
+
+@dataclass(eq=False)
+class Tape:
+    """Operations as they are emitted, and the layers that they belong to."""
+
+    ops: list[Op]
+    operands: Operands
+    input: Tensor
+    output: Tensor  # raw, or what a last Quant stored
+    training: bool  # of a step, whose parameters are not constants
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+    wires: dict[str, Tensor] = field(default_factory=dict)
+    taped: list[Taped] = field(default_factory=list)
+    stored: dict[int, Tensor] = field(default_factory=dict)  # id of a raw tensor: its wire
+    makers: dict[int, Node] = field(default_factory=dict)  # id of a raw tensor: its layer
+
+    def kept(self, t: Tensor) -> Tensor:
+        """The tensor as it was stored, where it was."""
+        return self.stored.get(id(t), t)
+
+    def made(self, node: Node, t: Tensor) -> Tensor:
+        """Notes that a layer made sums, which are stored in its own format."""
+        self.makers[id(t)] = node
+        return t
+
+    @property
+    def last_maker(self) -> Node | None:
+        """The last layer that made sums."""
+        return next(reversed(self.makers.values()), None)
+
+    def parameter(self, node: Node, name: str) -> Tensor:
+        """A parameter's tensor in the policy's format; a frozen one is a constant."""
+        path = f"{node.path}.{name}"
+        if path not in self.parameters:
+            spec = next(p for p in node.layer.parameters() if p.name == name)
+            fmt = node.policy.bias if name == "bias" else node.policy.weights
+            space: Literal["arena", "const"] = "arena" if self.training and node.learns else "const"
+            stream = stream_of(path, "update")
+            t = Tensor(path, spec.shape, "parameter", fmt, space=space, stream=stream)
+            self.parameters[path] = t
+        return self.parameters[path]
+
+    def as_wire(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """What a layer reads: sums are stored first, in the wires' format of their layer."""
+        if not t.raw:
+            return t
+        maker = self.makers[id(t)]
+        return self.store(t, shape, maker.policy.wires, maker.path)
+
+    def store(self, t: Tensor, shape: tuple[int, ...], fmt: Format, path: str) -> Tensor:
+        """t in a format. What sums become is the output of every layer that they passed."""
+        wire = store(t, shape, fmt, path, "wire")
+        if isinstance(t.fmt, Float32) and isinstance(fmt, Float32):
+            if t.raw:
+                t.role, t.name = "wire", wire.name
+            return t  # it is what it should be
+        self.ops.append(convert(t, wire, path))
+        if t.raw:
+            self.stored[id(t)] = wire
+            for name, held in self.wires.items():
+                if held is t:
+                    self.wires[name] = wire
+        return wire
