@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,8 @@ Array: TypeAlias = npt.NDArray[Any]
 REALS = ("float32", "float64", "float16", "bfloat16")
 CODES = ("int8", "uint8", "int16", "uint16", "int32")
 _INT32 = np.iinfo(np.int32)
+_FLT_MIN = float(np.finfo(np.float32).tiny)
+_FLT_MAX = float(np.finfo(np.float32).max)
 
 
 def contiguous(x: Array) -> Array:
@@ -71,6 +74,18 @@ def integer(value: object, name: str, low: int, high: int) -> int:
     if not low <= value <= high:
         raise QfwError(f"{name} must be {low}..{high}, not {value}")
     return int(value)
+
+
+def normal_float32(value: object, name: str) -> float:
+    """A number that is 0 or, as a float32, positive and normal."""
+    if not isinstance(value, bool) and isinstance(value, Real):
+        try:
+            number = float(value) + 0.0  # no negative zero
+        except OverflowError:
+            number = float("inf")
+        if number == 0.0 or _FLT_MIN <= number <= _FLT_MAX:
+            return number
+    raise QfwError(f"{name} must be 0 or a positive normal float32, not {value!r}")
 
 
 def int32(value: object, name: str) -> int:

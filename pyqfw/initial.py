@@ -21,6 +21,9 @@ def values(plan: Plan) -> dict[str, Array]:
     for node in plan.nodes:
         for p in node.layer.parameters():
             name = f"{node.path}.{p.name}"
+            if p.value is not None:
+                found[name] = np.full(p.shape, p.value, np.float32)
+                continue
             n = int(np.prod(p.shape))
             words = quant.draws(n, seed=plan.seed, stream=stream_of(name, "init"))
             unit = (2.0 * words.astype(np.float64) + 1.0) / 2.0**32 - 1.0

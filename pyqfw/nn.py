@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from math import prod
@@ -25,6 +25,7 @@ M = TypeVar("M", bound="Module")
 S = TypeVar("S", bound="Sequential")
 
 _INT32_MAX = 2**31 - 1
+_NORM_MAX = 2**16
 
 
 class Raw(Enum):
@@ -43,12 +44,13 @@ RAW = Raw.RAW
 class Parameter(NamedTuple):
     """What a layer needs: a name, a shape, and the inputs that each of its outputs sums.
 
-    Initial values are U(-b, b), b = 1 / sqrt(fan_in): `docs/numerics.md` section 18.
+    Initial values are U(-b, b), b = 1 / sqrt(fan_in) (`docs/numerics.md` section 18), or `value`.
     """
 
     name: str
     shape: Shape
     fan_in: int
+    value: float | None = None  # that all elements begin with, if it is one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,10 +178,8 @@ class Linear(Module):
             "out_features": _size("Linear: out_features", self.out_features),
             "policy": layer_policy("Linear", self.policy),
         }
-        if not isinstance(self.bias, bool):
-            raise QfwError(f"Linear: bias must be True or False, not {self.bias!r}")
-        if self.output is not None and self.output is not RAW:
-            raise QfwError(f"Linear: output must be None or RAW, not {self.output!r}")
+        _flag("Linear: bias", self.bias)
+        _check_output("Linear", self.output)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -202,10 +202,59 @@ class Linear(Module):
         return (weight, bias) if self.bias else (weight,)
 
     def __repr__(self) -> str:
-        args = [f"{name}={getattr(self, name)}" for name in ("in_features", "out_features", "bias")]
-        given = [(name, getattr(self, name)) for name in ("policy", "output")]
-        args += [f"{name}={value!r}" for name, value in given if value is not None]
-        return f"Linear({', '.join(args)})"
+        return _printed(self, ("in_features", "out_features", "bias"))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerNorm(Module):
+    """y = (x - mean) / sqrt(variance + eps) * weight + bias over the last axes, `normalized_shape`.
+
+    `policy` and `output` as of Linear.
+    """
+
+    normalized_shape: int | Sequence[int]
+    eps: float = 1e-5
+    elementwise_affine: bool = True
+    bias: bool = True
+    _: KW_ONLY
+    policy: Mapping[str, Any] | Policy | None = None
+    output: Literal[Raw.RAW] | None = None
+
+    def __post_init__(self) -> None:
+        given = self.normalized_shape
+        sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        shape = tuple(_size("LayerNorm: normalized_shape", n) for n in sizes)
+        if not shape or prod(shape) > _NORM_MAX:
+            raise QfwError(
+                f"LayerNorm: normalized_shape must have 1 to {_NORM_MAX} elements, not {given!r}"
+            )
+        _flag("LayerNorm: elementwise_affine", self.elementwise_affine)
+        _flag("LayerNorm: bias", self.bias)
+        _check_output("LayerNorm", self.output)
+        object.__setattr__(self, "normalized_shape", shape)
+        object.__setattr__(self, "eps", arrays.normal_float32(self.eps, "LayerNorm: eps"))
+        object.__setattr__(self, "policy", layer_policy("LayerNorm", self.policy))
+
+    @property
+    def shape(self) -> Shape:
+        """The normalised axes."""
+        shape = self.normalized_shape
+        assert isinstance(shape, tuple)
+        return shape
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        if in_shape[-len(self.shape) :] != self.shape:
+            raise _misfit(path, self, in_shape, f"its last axes must be {self.shape}")
+        return in_shape
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        if not self.elementwise_affine:
+            return ()
+        weight = Parameter("weight", self.shape, 1, 1.0)
+        return (weight, Parameter("bias", self.shape, 1, 0.0)) if self.bias else (weight,)
+
+    def __repr__(self) -> str:
+        return _printed(self, ("normalized_shape", "eps", "elementwise_affine", "bias"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -345,6 +394,24 @@ def _join(path: str, name: str) -> str:
 
 def _size(name: str, value: object) -> int:
     return arrays.integer(value, name, 1, _INT32_MAX)
+
+
+def _flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise QfwError(f"{name} must be True or False, not {value!r}")
+
+
+def _check_output(layer: str, output: object) -> None:
+    if output is not None and output is not RAW:
+        raise QfwError(f"{layer}: output must be None or RAW, not {output!r}")
+
+
+def _printed(layer: Module, names: Sequence[str]) -> str:
+    """As PyTorch prints it, with the policy and output where they are given."""
+    args = [f"{name}={getattr(layer, name)}" for name in names]
+    given = [(name, getattr(layer, name)) for name in ("policy", "output")]
+    args += [f"{name}={value!r}" for name, value in given if value is not None]
+    return f"{type(layer).__name__}({', '.join(args)})"
 
 
 def _check_name(name: object) -> None:

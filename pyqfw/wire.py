@@ -36,6 +36,11 @@ KERNELS = {
     "gradient_f32": 10,
     "update": 11,
     "gradient_update_s32": 12,
+    "normalize_s32": 13,
+    "normalize_f32": 14,
+    "normalize_back_s32": 15,
+    "normalize_back_f32": 16,
+    "columns_s32": 17,
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import oracle as o
+import oracle_norm as norm
 import oracle_softmax as softmax
 from oracle_product import (
     bias_gradient,
@@ -26,9 +27,11 @@ from oracle_update import Streams, updated
 
 Policy: TypeAlias = Any
 Layer: TypeAlias = tuple[Any, ...]
-"""("linear", path, inputs, outputs, bias), ("quant", path, fmt), ("relu", path), ("flatten", path)
-or ("flatten", path, first, last)
+"""("linear", path, inputs, outputs, bias), ("norm", path, shape, eps, gamma, beta),
+("quant", path, fmt), ("relu", path), ("flatten", path) or ("flatten", path, first, last)
 """
+
+MAKERS = ("linear", "norm")  # they make accumulators
 
 
 def initial(key: o.Key, shape: Sequence[int], inputs: int) -> Array:
@@ -100,9 +103,18 @@ class Net:
                 sizes[f"{path}.weight"] = (outputs, inputs), inputs
                 if bias:
                     sizes[f"{path}.bias"] = (outputs,), inputs
+            elif kind == "norm":
+                shape, _, *affine = rest
+                names = ("weight", "bias")
+                sizes |= {
+                    f"{path}.{p}": (shape, 0) for p, has in zip(names, affine, strict=True) if has
+                }
         return sizes
 
     def _initial(self, name: str, shape: tuple[int, ...], inputs: int) -> Array:
+        """Those without inputs are LayerNorm's: 1, or 0 for beta."""
+        if inputs == 0:
+            return np.full(shape, float(name.endswith("weight")), np.float32)
         return initial(o.key(self.seed, 0, stream(name, "init")), shape, inputs)
 
     def load(self, values: Mapping[str, Array]) -> None:
@@ -147,7 +159,7 @@ class Net:
         done.wires["input"] = value
         pending: list[str] = []  # layers whose output is an accumulator so far; its maker first
         for kind, path, *rest in self.layers:
-            if kind == "linear" or kind == "quant":
+            if kind in MAKERS or kind == "quant":
                 owner = path if kind == "quant" else pending[0] if pending else path
                 fmt = (rest[0] if kind == "quant" else None) or self.policy(owner).wires
                 if pending or kind == "quant":
@@ -160,6 +172,10 @@ class Net:
                 done.operands[path] = matrix(value)
                 out = self._product(path, done.operands[path])
                 value = out.reshape((*value.shape[:-1], out.shape[-1]))
+            elif kind == "norm":
+                assert isinstance(value, Tensor)
+                done.operands[path] = value.reshape((-1, int(np.prod(rest[0]))))
+                value = self._normalized(path, rest[1], done.operands[path]).reshape(value.shape)
             elif kind == "relu":
                 value = value.relu()
             elif kind == "flatten":
@@ -180,15 +196,22 @@ class Net:
         beta = None if bias is None else bias.floats()
         return Acc(float_product(wire.floats(), weight.floats().T, beta))
 
+    def _normalized(self, path: str, eps: float, wire: Tensor) -> Acc:
+        gamma, beta = (self.params.get(f"{path}.{p}") for p in ("weight", "bias"))
+        if self.policy(path).forward == "sym":
+            return norm.normalized(wire, eps, gamma, beta)
+        floats = (None if p is None else p.floats().reshape(1, -1) for p in (gamma, beta))
+        return Acc(norm.float_normalized(wire.floats(), eps, *floats))
+
     # ---- backward --------------------------------------------------------------------------------
 
     def backward(self, y: Array) -> np.float32:
         """Errors and gradients of the last forward pass; the mean loss."""
         self.errors, self.raw_errors, self.grads = {}, {}, {}
         error = self._loss(np.asarray(y))
-        linear = [path for kind, path, *_ in self.layers if kind == "linear"]
-        trained = [path for path in linear if path not in self.frozen]
-        for kind, path, *_ in reversed(self.layers):
+        learning = {name.rsplit(".", 1)[0] for name in self.params} - self.frozen
+        deepest = next(path for _, path, *_ in self.layers if path in learning)
+        for kind, path, *rest in reversed(self.layers):
             kept = self.wires[path]
             error = error.reshape(kept.shape)
             if kind == "relu":
@@ -196,21 +219,24 @@ class Net:
                 error = error.masked(passes)
             elif kind == "quant":
                 error = error.masked(in_range(kept))
-            elif kind == "linear":
+            elif kind in MAKERS:
                 self.raw_errors[path] = error
                 stored = encode(error, self.policy(path).errors, self._key(path, "error"))
                 self.errors[path] = stored
-                if path in trained:
-                    self._gradients(path, matrix(stored))
-                if path == trained[0]:
+                rows = matrix(stored)
+                if kind == "norm":
+                    rows = stored.reshape(self.last.operands[path].shape)
+                if path in learning:
+                    self._gradients(path, rows, *rest[1:2] if kind == "norm" else ())
+                if path == deepest:
                     break
-                error = self._propagated(path, matrix(stored))
+                error = self._back(path, rows, rest[1]) if kind == "norm" else self._dx(path, rows)
         return self.loss
 
     def _loss(self, y: Array) -> Acc:
         """Sets the mean loss; the error of the output."""
         output, rows = self.last.output, len(y)
-        last = [path for kind, path, *_ in self.layers if kind == "linear"][-1]
+        last = [path for kind, path, *_ in self.layers if kind in MAKERS][-1]
         if self.policy(last).forward == "sym":
             z = encode(output, Sym16())
             assert z.scale is not None
@@ -220,13 +246,21 @@ class Net:
         error, self.loss = softmax.float_cross_entropy(output.floats(), y)
         return Acc(error)
 
-    def _gradients(self, path: str, error: Tensor) -> None:
-        policy, wire = self.policy(path), self.last.operands[path]
+    def _weight_gradient(self, path: str, error: Tensor, eps: float | None, terms: int) -> Acc:
+        wire, sym = self.last.operands[path], self.policy(path).weight_grad == "sym"
+        if eps is None and sym:
+            return weight_gradient(error, wire, terms)
+        if eps is None:
+            return Acc(float_product(error.floats().T, wire.floats()))
+        if sym:
+            return norm.gamma_gradient(error, wire, eps, terms)
+        return Acc(norm.float_gamma_gradient(error.floats(), wire.floats(), eps))
+
+    def _gradients(self, path: str, error: Tensor, eps: float | None = None) -> None:
+        """With eps, of a LayerNorm."""
+        policy = self.policy(path)
         terms = self.batch * error.shape[0] // self.rows
-        if policy.weight_grad == "sym":
-            found = {"weight": weight_gradient(error, wire, terms)}
-        else:
-            found = {"weight": Acc(float_product(error.floats().T, wire.floats()))}
+        found = {"weight": self._weight_gradient(path, error, eps, terms)}
         if f"{path}.bias" in self.params:
             if policy.bias_grad == "sym":
                 found["bias"] = bias_gradient(error, terms)
@@ -235,10 +269,18 @@ class Net:
                 found["bias"] = Acc(float_product(ones, error.floats())[0])
         for kind, acc in found.items():
             name = f"{path}.{kind}"
+            acc = acc.reshape(self.params[name].shape)
             fused = isinstance(policy.grads, str)
             self.grads[name] = acc if fused else encode(acc, policy.grads, self._key(name, "grad"))
 
-    def _propagated(self, path: str, error: Tensor) -> Acc:
+    def _back(self, path: str, error: Tensor, eps: float) -> Acc:
+        wire, gamma = self.last.operands[path], self.params.get(f"{path}.weight")
+        if self.policy(path).prop == "sym":
+            return norm.back(error, wire, eps, gamma)
+        weight = None if gamma is None else gamma.floats().reshape(1, -1)
+        return Acc(norm.float_back(error.floats(), wire.floats(), eps, weight))
+
+    def _dx(self, path: str, error: Tensor) -> Acc:
         weight = self.params[f"{path}.weight"]
         if self.policy(path).prop == "sym":
             return propagated(error, weight)

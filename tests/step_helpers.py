@@ -63,6 +63,9 @@ class Case:
             if kind == "linear":
                 layer: nn.Module = nn.Linear(*rest, policy=self.own.get(path))
                 layer.requires_grad_(path not in self.frozen)
+            elif kind == "norm":
+                layer = nn.LayerNorm(*rest, policy=self.own.get(path))
+                layer.requires_grad_(path not in self.frozen)
             else:
                 layer = {"quant": nn.Quant, "relu": nn.ReLU, "flatten": nn.Flatten}[kind](*rest)
             outer, _, inner = path.partition(".")

@@ -86,3 +86,44 @@ float qfw_log_f32(float x)
     const float rest = ((f * square) * p + k * LN2_LO) - 0.5f * square;
     return (f + rest) + k * LN2_HI;
 }
+
+/* Digit by digit. After the digit `bit`, root is the root so far times 2 bit and rest what its square
+ * leaves of w: rest < 2 (root + bit), so no sum leaves 64 bits. */
+uint32_t qfw_isqrt(uint64_t w)
+{
+    uint64_t rest = w, root = 0;
+    for (uint64_t bit = UINT64_C(1) << 62; bit != 0; bit >>= 2) {
+        const uint64_t with = root + bit;
+        root >>= 1;
+        if (rest >= with) {
+            rest -= with;
+            root += bit;
+        }
+    }
+    return (uint32_t)root;
+}
+
+qfw_root qfw_rsqrt(uint64_t w)
+{
+    const int up = (63 - qfw_msb64(w)) & ~1;
+    const uint32_t r = qfw_isqrt(w << up); /* 2^31 <= r */
+    const uint64_t rho = (UINT64_C(1) << 62) / r;
+    const qfw_root root = {rho > INT32_MAX ? (uint32_t)INT32_MAX : (uint32_t)rho, up / 2 - 62};
+    return root;
+}
+
+/* x = m 2^e, e even, m of 63 or 64 bits: the root of m has 32, of which 24 are kept. m has at most 25
+ * bits that are not 0, so it is no square of 25 bits: there are no ties. */
+float qfw_sqrt_f32(float x)
+{
+    const uint32_t bits = qfw_bits_f32(x);
+    if (bits == 0 || bits >= QFW_F32_INF) {
+        return x;
+    }
+    const uint32_t field = bits >> 23, odd = field & 1u;
+    const uint64_t m = (uint64_t)((bits & 0x7FFFFFu) | 0x800000u) << (odd != 0 ? 39 : 40);
+    const uint32_t root = qfw_isqrt(m); /* [2^31, 2^32) */
+    const uint32_t kept = (root >> 8) + (root >> 7 & 1u);
+    const uint32_t half = (field + 126 + odd) / 2;
+    return qfw_from_bits_f32(((half - 1) << 23) + kept);
+}

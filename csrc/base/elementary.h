@@ -1,4 +1,4 @@
-/* exp and log without a libm, in integers and in floats: docs/numerics.md section 19. */
+/* exp, log and roots without a libm, in integers and in floats: docs/numerics.md section 19. */
 #ifndef QFW_BASE_ELEMENTARY_H
 #define QFW_BASE_ELEMENTARY_H
 
@@ -11,6 +11,21 @@ uint32_t qfw_exp2_q30(uint64_t t);
 /* log2(s) in units of 2^-26, off by less than 0.62, s >= 1: exact at powers of two, never falling
  * as s grows, at most 64 * 2^26. */
 uint64_t qfw_log2_q26(uint64_t s);
+
+/* floor(sqrt(w)). */
+uint32_t qfw_isqrt(uint64_t w);
+
+/* 1 / sqrt(w) = rho * 2^exp, off by less than 2^-30 of itself; w not 0, 2^30 <= rho < 2^31. */
+typedef struct {
+    uint32_t rho;
+    int32_t exp; /* -62 .. -31 */
+} qfw_root;
+
+qfw_root qfw_rsqrt(uint64_t w);
+
+/* The square root of a positive normal number, rounded to nearest even; 0, infinity and NaN as they
+ * are. */
+float qfw_sqrt_f32(float x);
 
 /* e^x, off by less than 1.02 ulp; 0 below FLT_MIN, infinity above FLT_MAX. A NaN gives 0. */
 float qfw_exp_f32(float x);

@@ -64,10 +64,15 @@ static const op_fields known[QFW_OP_COUNT] = {
     [3] = {3, 0x00F},     /* product_s32 */
     [4] = {1, 0x009},     /* product_f32 */
     [6] = {0, 0x001},     /* mask */
-    [9] = {4, 0xE00},     /* gradient_s32 */
-    [10] = {0, 0x800},    /* gradient_f32 */
+    [9] = {0x24, 0xE00},  /* gradient_s32 */
+    [10] = {0x20, 0x800}, /* gradient_f32 */
     [11] = {0x19, 0x1FF}, /* update */
-    [12] = {0x1D, 0xFFF}, /* gradient_update_s32 */
+    [12] = {0x3D, 0xFFF}, /* gradient_update_s32 */
+    [13] = {1, 0x00B},    /* normalize_s32 */
+    [14] = {1, 0x00A},    /* normalize_f32 */
+    [15] = {0, 0x00F},    /* normalize_back_s32 */
+    [16] = {0, 0x00A},    /* normalize_back_f32 */
+    [17] = {0, 0x008},    /* columns_s32 */
 };
 
 static bool has_unknown_fields(const qfw_plan_op *op)

@@ -149,8 +149,7 @@ static void carry_scales(const qfw_operand *src, const qfw_operand *dst)
     }
 }
 
-/* The absmax of each scale of an accumulator, anew. */
-static void find_absmax(const qfw_operand *x)
+void qfw_find_absmax(const qfw_operand *x)
 {
     if (x->absmax == NULL) {
         return;
@@ -192,7 +191,7 @@ qfw_status qfw_op_relu(const qfw_call *call)
         qfw_store_codes(&dst->t, i, n, m);
         i += (int64_t)n;
     }
-    find_absmax(dst);
+    qfw_find_absmax(dst);
     return QFW_OK;
 }
 
@@ -238,7 +237,7 @@ void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool insi
             }
         }
     }
-    find_absmax(error);
+    qfw_find_absmax(error);
 }
 
 qfw_status qfw_op_mask(const qfw_call *call)

@@ -11,7 +11,7 @@ QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 
 /* Enough for any network of this size of machine, and few enough to check pairs. */
-enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 13, QFW_MAX_ELEMENTS = 1 << 30 };
+enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 18, QFW_MAX_ELEMENTS = 1 << 30 };
 
 /* A tensor of the plan over the rows of a step. Pointers are NULL while a plan is checked. */
 typedef struct {
@@ -101,7 +101,28 @@ bool qfw_has_rows_of(const qfw_operand *whole, int64_t row, int64_t rows);
 /* Zeroes an error (floats or accumulators) where the wire's code is not > 0, or not inside. */
 void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool inside);
 
+/* The absmax of each scale of an accumulator, anew. */
+void qfw_find_absmax(const qfw_operand *x);
+
 /* ---- engine/product.c ---- */
+
+/* Whether a matrix of rows x columns has a scale for each row. */
+bool qfw_has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns);
+
+/* Whether Sym codes that the caller may have written are those of their format. */
+bool qfw_codes_in_range(const qfw_operand *x);
+
+/* Seeds and shifts of n columns whose sigmas stand at `sigma`, which the shifts then lift. */
+void qfw_seed_columns(const qfw_operand *bias, float *sigma, int64_t n, int32_t *seed,
+                      uint8_t *shift);
+
+/* A sum as an int32: half away, by a shift that makes it fit. */
+static inline int32_t qfw_brought_back(int64_t sum, uint32_t shift)
+{
+    const int64_t half = shift != 0 ? INT64_C(1) << (shift - 1) : 0;
+    const int64_t size = ((sum < 0 ? -sum : sum) + half) >> shift;
+    return (int32_t)(sum < 0 ? -size : size);
+}
 
 /* gemm in chunks of the sum, brought back by one rounded shift. */
 void qfw_gemm_chunks(const qfw_kernels *kernels, const qfw_gemm *gemm, uint32_t chunk,

@@ -4,11 +4,12 @@
  * gradient_update_s32:  parameter, error, wire, accumulators of a tile, state, flags
  * Without a wire it is the bias's: the sum of the error itself.
  * param[9]: terms a chunk; param[10]: shift; param[11]: matrix rows in a row of the step.
- * flags: 4 the wire's scales are folded into the error. */
+ * flags: 4 the wire's scales are folded into the error; 32 the gradient is the sum of error * wire
+ * element by element, i = 1 and the wire being of the error's size. */
 #include "engine/engine.h"
 #include "kernels/codes.h"
 
-enum { FOLDED = 4 };
+enum { FOLDED = 4, DIAGONAL = 32 };
 enum { CHUNK = 9, SHIFT = 10, POSITIONS = 11 };
 
 /* Rows of the gradient's matrix, elements of a row, terms of a sum. */
@@ -16,10 +17,15 @@ typedef struct {
     int64_t out, in, terms;
 } sizes;
 
+static bool is_diagonal(const qfw_call *call)
+{
+    return (call->op->flags & DIAGONAL) != 0;
+}
+
 static sizes sizes_of(const qfw_call *call)
 {
     const int64_t positions = call->op->param[POSITIONS] != 0 ? call->op->param[POSITIONS] : 1;
-    const int64_t in = qfw_has(call, 2) ? call->at[2].row / positions : 1;
+    const int64_t in = qfw_has(call, 2) && !is_diagonal(call) ? call->at[2].row / positions : 1;
     const sizes s = {call->at[1].row / positions, in, call->rows * positions};
     return s;
 }
@@ -31,7 +37,8 @@ static const char *sizes_fault(const qfw_call *call)
     const bool rows = e->plan->rows != QFW_NO_ROWS && whole->plan->rows == QFW_NO_ROWS &&
                       (!qfw_has(call, 2) || x->plan->rows != QFW_NO_ROWS);
     const bool fit = e->n == s.out * s.terms && whole->n == s.out * s.in && s.terms < INT32_MAX &&
-                     (!qfw_has(call, 2) || x->n == s.in * s.terms);
+                     (!qfw_has(call, 2) || x->n == (is_diagonal(call) ? e->n : s.in * s.terms)) &&
+                     (!is_diagonal(call) || qfw_has(call, 2));
     return rows && fit ? NULL : "the sizes do not make a gradient";
 }
 
@@ -63,6 +70,9 @@ static const char *fault(const qfw_call *call)
     if (!qfw_has(call, 2) && (folded || chunk < (uint64_t)s.terms || shift != 0)) {
         return "headroom"; /* a sum of errors is made at once */
     }
+    if (is_diagonal(call) && folded) {
+        return "scales along the sum";
+    }
     return qfw_headroom_fault(e, qfw_has(call, 2) ? x : NULL, s.terms, false, chunk, shift);
 }
 
@@ -81,6 +91,27 @@ static void sum_rows(const qfw_operand *e, sizes s, int64_t first, int64_t n, in
     }
 }
 
+/* Sums of products of the columns first .. first + n - 1, brought back by one rounded shift. */
+static void sum_products(const qfw_operand *e, const qfw_operand *x, sizes s, int64_t first,
+                         int64_t n, uint32_t shift, int32_t *sum)
+{
+    int32_t a[QFW_TILE], b[QFW_TILE];
+    for (int64_t j = 0; j < n; j += QFW_TILE) {
+        const size_t wide = n - j < QFW_TILE ? (size_t)(n - j) : QFW_TILE;
+        int64_t total[QFW_TILE] = {0};
+        for (int64_t i = 0; i < s.terms; i++) {
+            qfw_load_codes(&e->t, i * s.out + first + j, wide, 0, a);
+            qfw_load_codes(&x->t, i * s.out + first + j, wide, 0, b);
+            for (size_t k = 0; k < wide; k++) {
+                total[k] += (int64_t)a[k] * b[k];
+            }
+        }
+        for (size_t k = 0; k < wide; k++) {
+            sum[j + (int64_t)k] = qfw_brought_back(total[k], shift);
+        }
+    }
+}
+
 /* Rows first .. first + n - 1 of the gradient as accumulators; the view of them. */
 static qfw_tensor accumulate(const qfw_call *call, int64_t first, int64_t n)
 {
@@ -93,19 +124,23 @@ static qfw_tensor accumulate(const qfw_call *call, int64_t first, int64_t n)
         t.scale[0] = e->t.scale[0];
         return t;
     }
-    const int32_t width = qfw_slot(&e->t.format);
-    const qfw_gemm g = {(const uint8_t *)e->t.codes + first * (width / 8),
-                        x->t.codes,
-                        width,
-                        qfw_slot(&x->t.format),
-                        (size_t)n,
-                        (size_t)s.in,
-                        (size_t)s.terms,
-                        1,
-                        (size_t)s.out,
-                        (size_t)s.in,
-                        1};
-    qfw_gemm_chunks(call->kernels, &g, call->op->param[CHUNK], call->op->param[SHIFT], t.codes);
+    if (is_diagonal(call)) {
+        sum_products(e, x, s, first, n, call->op->param[SHIFT], t.codes);
+    } else {
+        const int32_t width = qfw_slot(&e->t.format);
+        const qfw_gemm g = {(const uint8_t *)e->t.codes + first * (width / 8),
+                            x->t.codes,
+                            width,
+                            qfw_slot(&x->t.format),
+                            (size_t)n,
+                            (size_t)s.in,
+                            (size_t)s.terms,
+                            1,
+                            (size_t)s.out,
+                            (size_t)s.in,
+                            1};
+        qfw_gemm_chunks(call->kernels, &g, call->op->param[CHUNK], call->op->param[SHIFT], t.codes);
+    }
     const bool folded = (call->op->flags & FOLDED) != 0;
     const float sigma = folded ? e->t.scale[0] : qfw_scale_mul(e->t.scale[0], x->t.scale[0]);
     t.scale[0] = qfw_scale_lift(sigma, (int32_t)call->op->param[SHIFT]);
@@ -183,7 +218,7 @@ qfw_status qfw_op_gradient_f32(const qfw_call *call)
     const sizes s = sizes_of(call);
     const size_t out = (size_t)s.out, in = (size_t)s.in, terms = (size_t)s.terms;
     float *sum = call->at[0].t.codes;
-    if (qfw_has(call, 2)) {
+    if (qfw_has(call, 2) && !is_diagonal(call)) {
         const qfw_gemm g = {e->t.codes, x->t.codes, 32, 32, out, in, terms, 1, out, in, 1};
         call->kernels->gemm_f32(&g, sum, in);
         return QFW_OK;
@@ -191,8 +226,9 @@ qfw_status qfw_op_gradient_f32(const qfw_call *call)
     memset(sum, 0, out * sizeof *sum);
     for (size_t i = 0; i < terms; i++) {
         const float *e_i = (const float *)e->t.codes + i * out;
+        const float *x_i = qfw_has(call, 2) ? (const float *)x->t.codes + i * out : NULL;
         for (size_t j = 0; j < out; j++) {
-            sum[j] += e_i[j];
+            sum[j] += x_i != NULL ? e_i[j] * x_i[j] : e_i[j];
         }
     }
     return QFW_OK;

@@ -99,8 +99,7 @@ static bool scaled_by_column(const qfw_call *call)
     return qfw_has(call, 3) || (!folded && call->at[2].scales != 1);
 }
 
-/* A matrix of rows x columns with a scale for each row, or for each column. */
-static bool has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns)
+bool qfw_has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns)
 {
     const qfw_layout *l = &x->t.layout;
     const bool along_axis =
@@ -123,11 +122,11 @@ static const char *scales_fault(const qfw_call *call)
     const sizes s = sizes_of(call);
     const bool folded = (call->op->flags & FOLDED) != 0;
     const bool by_row = scaled_by_row(call), by_column = scaled_by_column(call);
-    if (by_row ? !has_row_scales(a, s.m, s.k) : a->plan->rows != QFW_ROWS_AXIS) {
+    if (by_row ? !qfw_has_row_scales(a, s.m, s.k) : a->plan->rows != QFW_ROWS_AXIS) {
         return "a has more than a scale a row";
     }
     if (!folded && b->scales != 1 &&
-        !(call->op->param[0] == FORWARD ? has_row_scales(b, s.n, s.k)
+        !(call->op->param[0] == FORWARD ? qfw_has_row_scales(b, s.n, s.k)
                                         : has_column_scales(b, s.k, s.n))) {
         return "b has scales along the sum";
     }
@@ -196,13 +195,25 @@ void qfw_gemm_chunks(const qfw_kernels *kernels, const qfw_gemm *gemm, uint32_t 
                     sum[c] += part[c];
                 }
             }
-            for (size_t c = 0; c < n; c++) { /* half away */
-                const int64_t half = shift != 0 ? INT64_C(1) << (shift - 1) : 0;
-                const int64_t size = ((sum[c] < 0 ? -sum[c] : sum[c]) + half) >> shift;
-                out[i * gemm->n + j + c] = (int32_t)(sum[c] < 0 ? -size : size);
+            for (size_t c = 0; c < n; c++) {
+                out[i * gemm->n + j + c] = qfw_brought_back(sum[c], shift);
             }
         }
     }
+}
+
+bool qfw_codes_in_range(const qfw_operand *x)
+{
+    const int32_t q = (1 << (x->plan->bits - 1)) - 1;
+    int32_t m[QFW_TILE], out = 0;
+    for (int64_t i = 0; i < x->n; i += QFW_TILE) {
+        const size_t n = x->n - i < QFW_TILE ? (size_t)(x->n - i) : QFW_TILE;
+        qfw_load_codes(&x->t, i, n, 0, m);
+        for (size_t j = 0; j < n; j++) {
+            out |= (m[j] < -q) | (m[j] > q);
+        }
+    }
+    return out == 0;
 }
 
 /* Codes that last were written by the caller and need not keep the bound that the headroom is proved
@@ -214,24 +225,11 @@ static qfw_status check_codes(const qfw_call *call, const qfw_operand *a, const 
     const uint64_t most_a = (UINT64_C(1) << (a->plan->bits - 1)) - 1;
     const uint64_t most_b = UINT64_C(1) << (qfw_slot(&b->t.format) - 1);
     const bool free = k * most_a * most_b < UINT64_C(1) << 30;
-    if (b->plan->role > QFW_STATE || free) {
-        return QFW_OK;
-    }
-    const int32_t q = (1 << (b->plan->bits - 1)) - 1;
-    int32_t m[QFW_TILE], out = 0;
-    for (int64_t i = 0; i < b->n; i += QFW_TILE) {
-        const size_t n = b->n - i < QFW_TILE ? (size_t)(b->n - i) : QFW_TILE;
-        qfw_load_codes(&b->t, i, n, 0, m);
-        for (size_t j = 0; j < n; j++) {
-            out |= (m[j] < -q) | (m[j] > q);
-        }
-    }
-    return out != 0 ? QFW_E_RANGE : QFW_OK;
+    return b->plan->role > QFW_STATE || free || qfw_codes_in_range(b) ? QFW_OK : QFW_E_RANGE;
 }
 
-/* Seeds and shifts of the columns whose sigmas stand at `sigma`, which the shifts then lift. */
-static void seed_columns(const qfw_operand *bias, float *sigma, int64_t n, int32_t *seed,
-                         uint8_t *shift)
+void qfw_seed_columns(const qfw_operand *bias, float *sigma, int64_t n, int32_t *seed,
+                      uint8_t *shift)
 {
     for (int64_t j = 0; j < n; j++) {
         qfw_seed s;
@@ -286,7 +284,7 @@ qfw_status qfw_op_product_s32(const qfw_call *call)
         qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1,
                         NULL, 0,    acc->absmax + i * wide};
         if (qfw_has(call, 3)) {
-            seed_columns(bias, sigma, n, seed, shift);
+            qfw_seed_columns(bias, sigma, n, seed, shift);
             f.seed = seed;
             f.shift = shift;
         }

@@ -13,6 +13,11 @@
 enum { NESTEROV = 1, ROUNDING_AT = 3 };
 enum { MOMENTUM = 0, KAPPA, DECAY, STEP_V, STEP_G, STEP_W, STATE_W, STEP_G1, STEP_W1, FACTORS };
 
+static uint32_t rounding_of(const qfw_call *call)
+{
+    return call->op->flags >> ROUNDING_AT & 3u;
+}
+
 const char *qfw_update_fault(const qfw_call *call, const qfw_operand *param,
                              const qfw_operand *state, const qfw_operand *flags)
 {
@@ -22,7 +27,7 @@ const char *qfw_update_fault(const qfw_call *call, const qfw_operand *param,
             return "coefficients";
         }
     }
-    if (call->op->flags >> ROUNDING_AT > QFW_STOCHASTIC) {
+    if (rounding_of(call) > QFW_STOCHASTIC) {
         return "rounding";
     }
     const int64_t scales = param->scales + (state->plan != NULL ? state->scales : 0);
@@ -350,7 +355,7 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
     j.g = g;
     j.first = first;
     j.f = factors_of(call);
-    j.rounding = (qfw_rounding)(call->op->flags >> ROUNDING_AT);
+    j.rounding = (qfw_rounding)rounding_of(call);
     j.state_rounding = has_state ? (qfw_rounding)state->plan->rounding : QFW_HALF_AWAY;
     j.key = qfw_key_of(call, param);
     j.flags = flags;

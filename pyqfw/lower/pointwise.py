@@ -10,6 +10,7 @@ from .tape import Tape, Taped
 from .trace import Node
 
 RELU_FLAG = 1
+WITH_RELU = ("product_s32", "product_f32", "normalize_s32", "normalize_f32")
 
 
 class _Flatten:
@@ -27,7 +28,7 @@ class _ReLU:
 
     def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
         last = tape.ops[-1]
-        if x.raw and last.kernel.startswith("product") and last.places[0] is x:
+        if x.raw and last.kernel in WITH_RELU and last.places[0] is x:
             last.flags |= RELU_FLAG
             y = x
         elif x.raw:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from .. import nn
-from . import linear, pointwise
+from . import linear, norm, pointwise
 from .context import Backward
 from .ir import Tensor
 from .tape import Tape, Taped
@@ -24,6 +24,7 @@ class Rule(Protocol):
 
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear.LINEAR,
+    nn.LayerNorm: norm.LAYER_NORM,
     nn.ReLU: pointwise.RELU,
     nn.Flatten: pointwise.FLATTEN,
     nn.Quant: pointwise.QUANT,

@@ -13,7 +13,7 @@ from .operands import BY_ROW, by_matrix_row, convert, folded_extra, per_tensor, 
 from .tape import Tape
 from .trace import Node
 
-FOLDED_X = 4
+FOLDED_X, DIAGONAL = 4, 32
 NESTEROV, ROUNDING_AT = 1, 3
 TILE_BYTES = {False: 16 * 1024, True: 128 * 1024}  # of accumulators, for short and long batches
 LONG = 8
@@ -22,11 +22,16 @@ LONG = 8
 @dataclass(frozen=True)
 class Sums:
     """A gradient's matrix: `out` rows of `inner` sums over the rows of the step, each of which has
-    so many positions."""
+    so many positions. Diagonal: element by element, so that `inner` is 1."""
 
     out: int
     inner: int
     positions: int
+    diagonal: bool = False
+
+    @property
+    def flags(self) -> int:
+        return DIAGONAL if self.diagonal else 0
 
 
 @dataclass(eq=False)
@@ -95,6 +100,7 @@ class Gradients:
         e = tape.operands.floats(error, path)
         wire = None if x is None else tape.operands.floats(x, path)
         op = Op("gradient_f32", path, (made, e, wire), {11: sums.positions})
+        op.flags = sums.flags if wire is not None else 0
         op.macs = p.size * sums.positions if x is not None else 0
         ops.append(op)
         if grad is not None and not direct:
@@ -124,8 +130,11 @@ class Gradients:
                 f"layer '{path}': {terms} errors of {signed_bits(e.fmt)} bits can leave int32 when "
                 f"summed for the bias; a batch of at most {INT32_MAX // largest(e.fmt.bits)} fits"
             )
+        flags |= sums.flags if wire is not None else 0
         whole = [t.fmt for t in (grad, *([p, state] if grad is None else [])) if t is not None]
         tile = _tile(p, [f for f in whole if f is not None], terms)
+        if len(p.shape) > 1 and (wire is None or sums.diagonal):  # an output has no rows of its own
+            tile = (p.size, 1)
         acc = Tensor(f"{p.name}:sums", tile, "scratch", ACCUMULATOR, spread="tensor")
         params: dict[int, int | float] = {9: proof.chunk, 10: proof.shift, 11: positions}
         macs = p.size * positions if wire is not None else 0
