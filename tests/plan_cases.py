@@ -24,7 +24,8 @@ from pyqfw._core import lib
 
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
-KERNELS = range(1, 13)
+NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
+KERNELS = range(1, 18)
 
 K, N, BATCH = 3, 2, 2  # inputs, outputs, rows
 
@@ -84,6 +85,7 @@ def scratch(n: int) -> Place:
 
 LABELS = Place(1, "index")
 COLUMNS = {"rows": ROWS_OUTER, "outer": 1, "axis": N, "group": 1, "shared": 1}
+BY_ROW = {"rows": ROWS_OUTER, "outer": 1, "axis": N, "group": N, "shared": 0}
 STEP = {f"p{i}": 0x3F000000 for i in range(9)}
 
 
@@ -112,6 +114,17 @@ def places(kernel: int) -> list[Place | None]:
         GRADIENT_F32: [Place(K * N, "f32", role=GRADIENT), *floats],
         UPDATE: [parameter, Place(K * N, "f32", role=GRADIENT), state, scratch(2)],
         FUSED: [parameter, error, inputs, tile, state, scratch(2)],
+        NORM_S32: [
+            *(result(N, "s32", **COLUMNS), error, Place(N, "s8", role=PARAMETER)),
+            *(Place(N, "s16", role=PARAMETER), scratch(5 * N)),
+        ],
+        NORM_F32: [result(N, "f32"), floats[0], *[Place(N, "f32", role=PARAMETER)] * 2],
+        NORM_BACK_S32: [result(N, "s32", **BY_ROW), error, wire(N, "s8")],
+        NORM_BACK_F32: [
+            *(result(N, "f32"), floats[0], wire(N, "f32")),
+            Place(N, "f32", role=PARAMETER),
+        ],
+        COLUMNS_S32: [result(N, "s32"), error, Place(N, "s8", role=PARAMETER)],
     }[kernel]
 
 
@@ -123,6 +136,11 @@ PARAMS: dict[int, dict[str, int]] = {
     GRADIENT_F32: {"p11": 1},
     UPDATE: STEP,
     FUSED: {**STEP, "p9": BATCH, "p11": 1},
+    NORM_S32: {"p0": 10, "p1": 0x3F000000, "p3": 1},
+    NORM_F32: {"p1": 0x3F000000, "p3": 1},
+    NORM_BACK_S32: {"p0": 10, "p1": 0x3F000000, "p2": 1, "p3": 1},
+    NORM_BACK_F32: {"p1": 0x3F000000, "p3": 1},
+    COLUMNS_S32: {"p3": 1},
 }
 
 

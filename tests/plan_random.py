@@ -27,6 +27,7 @@ from plan_bytes import (
 
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
+NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
 SYMS = (S8, S16, ODD)
@@ -294,6 +295,57 @@ class Maker:
         places = (param, grad, state, self.flags(param, state))
         self.plan.op(UPDATE, *places, flags=flags, **coefficients)
 
+    def matrix(self, n: int, by_row: bool, by_column: bool) -> Fields:
+        """The layout of accumulators with such scales."""
+        fields = {"outer": self.positions, "axis": n, "inner": 1, "rows": ROWS_OUTER, "group": n}
+        if by_column:
+            return {**fields, "group": 1, "shared": int(not by_row)}
+        if by_row:
+            return {**fields, "shared": 0}
+        whole = n * self.positions
+        return {**fields, "outer": 1, "axis": whole, "rows": ROWS_AXIS, "group": whole}
+
+    def rows_of(self, n: int, kinds: tuple[int, ...]) -> int:
+        """m x n, with a scale or one a row mostly."""
+        by_row = self.matrix(n, self.chance(0.5), False)
+        fields = by_row if self.chance(0.9) else {}
+        return self.ready(n * self.positions, self.pick(*kinds), True, **fields)
+
+    def normalize(self, kernel: int) -> None:
+        n, sym = self.a, kernel in (NORM_S32, NORM_BACK_S32, COLUMNS_S32)
+        kinds = (S8, S16) if sym else (F32,)
+        eps = np.float32(self.pick(0.0, 1e-5, 1.0, 3e38, 2.0**-126)).view(np.uint32)
+        params = {"p1": int(eps), "p3": self.positions}
+        a = self.rows_of(n, kinds)
+        by_row = self.by_rows(a)
+        if kernel in (NORM_BACK_S32, NORM_BACK_F32):
+            x, gamma = self.rows_of(n, kinds), NO_TENSOR
+            if sym:
+                params |= {"p0": self.pick(6, 10, 16, 16, 17), "p2": self.pick(0, 1, 6, 31, 31)}
+                by_row = True
+            else:
+                gamma = self.some(self.ready(n, F32, False))
+            places = [a, x, gamma]
+        else:
+            gamma = self.some(self.ready(n, self.pick(*kinds), False), 0.8)
+            beta = self.some(self.lasting(n, self.pick(*STORED) if sym else F32))
+            if kernel == COLUMNS_S32:
+                gamma = self.ready(n, self.pick(*kinds), False)
+                params.pop("p1")
+                places = [a, gamma]
+            else:
+                by_row = False
+                params |= {"p0": self.pick(0, 8, 11, 20, 24)} if sym else {}
+                places = [a, gamma, beta, self.plan.scratch(5 * n) if sym else NO_TENSOR]
+        columns = False
+        if sym and kernel != NORM_BACK_S32:
+            columns = kernel == NORM_S32 and beta != NO_TENSOR
+            columns = columns or (gamma != NO_TENSOR and self.scales(gamma) != 1)
+        layout = self.matrix(n, by_row, columns) if self.chance(0.9) and sym else {}
+        out = self.new(n * self.positions, S32 if sym else F32, True, **layout)
+        flags = self.pick(0, 1) if kernel in (NORM_S32, NORM_F32) else 0
+        self.plan.op(kernel, out, *places, flags=flags, **params)
+
     def make(self, kernel: int) -> bytes:
         """The plan of operation `kernel`, the last one."""
         {
@@ -309,5 +361,9 @@ class Maker:
             GRADIENT_F32: lambda: self.gradient(GRADIENT_F32),
             UPDATE: self.update,
             FUSED: lambda: self.gradient(FUSED),
+            **{
+                k: (lambda k=k: self.normalize(k))
+                for k in (NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32)
+            },
         }[kernel]()
         return self.plan.build()

@@ -42,6 +42,10 @@ def deep() -> nn.Sequential:
     )
 
 
+def norm() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(INPUTS, 7), nn.LayerNorm(7), nn.ReLU(), nn.Linear(7, CLASSES))
+
+
 def build(policy: q.Policy, model: nn.Sequential | None = None, **changes: Any) -> q.Plan:
     given = {
         "input_shape": (INPUTS,),
@@ -97,6 +101,9 @@ def many_plans() -> dict[str, q.Plan]:
         "deep, fused": build(
             INT8.replace(grads="fused", errors=row), deep(), input_shape=(2, INPUTS)
         ),
+        "norm": build(INT8, norm()),
+        "norm, float32": build(q.Policy.float32(), norm()),
+        "norm, rows, fused": build(INT8.replace(wires=row, errors=row, grads="fused"), norm()),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),
     }

@@ -41,11 +41,13 @@ class Network:
     optimizer: optim.SGD
     frozen: bool = False  # the first layer
     quant: bool = False  # a layer between product and ReLU
+    norm: bool = False  # a LayerNorm before the ReLU
     before: int = 0  # steps before those that are recorded
 
     def session(self) -> q.Session:
         first = nn.Linear(INPUTS, HIDDEN).requires_grad_(not self.frozen)
         middle = [nn.Quant(q.Sym(8, range=1.0)), nn.ReLU()] if self.quant else [nn.ReLU()]
+        middle = [nn.LayerNorm(HIDDEN), *middle] if self.norm else middle
         plan = q.compile(
             nn.Sequential(first, *middle, nn.Linear(HIDDEN, CLASSES)),
             input_shape=(INPUTS,),
@@ -85,6 +87,9 @@ NETWORKS = {
     "split_sums": Network(INT8.replace(**WIDE), ALL),
     "frozen_layer": Network(INT8, MOMENTUM, frozen=True),
     "quant_layer": Network(INT8, MOMENTUM, quant=True),
+    "norm_full_sym": Network(FULL_SYM, MOMENTUM, norm=True),
+    "norm_int8_fused": Network(INT8.replace(grads="fused"), PLAIN, norm=True),
+    "norm_float32": Network(q.Policy.float32(), MOMENTUM, norm=True),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }

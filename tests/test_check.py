@@ -31,6 +31,7 @@ from plan_bytes import (
 )
 from plan_cases import (
     BATCH,
+    COLUMNS_S32,
     CONVERT,
     FORMATS,
     FUSED,
@@ -40,6 +41,10 @@ from plan_cases import (
     LOSS_F32,
     LOSS_S16,
     MASK,
+    NORM_BACK_F32,
+    NORM_BACK_S32,
+    NORM_F32,
+    NORM_S32,
     PRODUCT_F32,
     PRODUCT_S32,
     RELU,
@@ -357,10 +362,15 @@ def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
         PRODUCT_S32: (3, {0, 1, 2, 3}),
         PRODUCT_F32: (1, {0, 3}),
         MASK: (0, {0}),
-        GRADIENT_S32: (4, {9, 10, 11}),
-        GRADIENT_F32: (0, {11}),
+        GRADIENT_S32: (4 | 32, {9, 10, 11}),
+        GRADIENT_F32: (32, {11}),
         UPDATE: (1 | 24, set(range(9))),
-        FUSED: (1 | 4 | 24, set(range(12))),
+        FUSED: (1 | 4 | 24 | 32, set(range(12))),
+        NORM_S32: (1, {0, 1, 3}),
+        NORM_F32: (1, {1, 3}),
+        NORM_BACK_S32: (0, {0, 1, 2, 3}),
+        NORM_BACK_F32: (0, {1, 3}),
+        COLUMNS_S32: (0, {3}),
     }
     flags, params = page.get(kernel, (0, set()))
     plan = case(kernel)
@@ -375,7 +385,7 @@ def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
         assert (check(changed.sealed()) == unknown) == (i not in params), i
 
 
-@pytest.mark.parametrize("kernel", [0, 13, 255, 65535])
+@pytest.mark.parametrize("kernel", [0, KERNELS.stop, 255, 65535])
 def test_operations_that_there_are_not(kernel: int) -> None:
     plan = PlanBytes(DATA)
     plan.ops["kernel"][3] = kernel
@@ -390,6 +400,7 @@ DIFFER, HEADROOM = "the sizes differ", "headroom"
 PRODUCT, GRADIENT_SIZES = "the sizes do not make a product", "the sizes do not make a gradient"
 LOSS_SIZES, ALONG = "the sizes do not make a loss", "scales along the sum"
 ACC, COEFFICIENTS = "the scales of the accumulator", "coefficients"
+SCALES, TOO_LONG = "more than a scale a row", "rows are too long"
 STATE_FITS = "the state does not fit the parameter"
 SUBNORMAL, NEGATIVE = 0x00000001, 0xBF800000
 ONE = {"outer": 1, "axis": 1, "group": 1}
@@ -478,6 +489,39 @@ RULES: list[tuple[int, int, Change, str]] = [
     (FUSED, 0, {"axis": K * N - 1}, GRADIENT_SIZES),
     (FUSED, 3, {"axis": K, "group": K}, "tile"),  # one scale for two rows
     (FUSED, 5, {"axis": 1, "group": 1}, "scratch"),
+    (GRADIENT_S32, -1, {"flags": 32}, GRADIENT_SIZES),
+    (NORM_S32, 0, {"axis": N - 1}, DIFFER),
+    (NORM_S32, 1, {"axis": N * BATCH, "rows": NO_ROWS}, DIFFER),
+    (NORM_S32, 2, {"axis": N - 1, "group": N - 1}, DIFFER),
+    (NORM_S32, 3, {"axis": N - 1, "group": N - 1}, DIFFER),
+    (NORM_S32, -1, {"p3": 2}, DIFFER),
+    *((NORM_S32, -1, {"p1": bits}, "eps") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
+    (NORM_S32, 1, {"rows": ROWS_OUTER, "group": 1}, SCALES),
+    (NORM_S32, 0, {"group": N}, ACC),
+    (NORM_S32, 0, {"shared": 0}, ACC),
+    (NORM_S32, 0, {"rows": ROWS_AXIS, "group": N, "shared": 0}, ACC),
+    (NORM_S32, -1, {"p0": 25}, HEADROOM),
+    (NORM_S32, -1, {"p0": 23}, HEADROOM),  # (2^23 + 1) 127 > 2^29
+    (NORM_S32, 4, {"axis": 5 * N - 1}, "scratch"),
+    (NORM_S32, 4, {"gone": True}, "scratch"),
+    (NORM_F32, 1, {"axis": N - 1, "group": N - 1}, DIFFER),
+    (NORM_F32, -1, {"p1": NAN}, "eps"),
+    (NORM_BACK_S32, 1, {"axis": N - 1, "group": N - 1}, DIFFER),
+    (NORM_BACK_S32, -1, {"p1": INF}, "eps"),
+    (NORM_BACK_S32, 1, {"rows": ROWS_OUTER, "group": 1}, SCALES),
+    (NORM_BACK_S32, 2, {"rows": ROWS_OUTER, "group": 1}, SCALES),
+    (NORM_BACK_S32, 0, {"group": 1}, ACC),
+    (NORM_BACK_S32, 0, {"rows": ROWS_AXIS}, ACC),
+    *((NORM_BACK_S32, -1, {"p0": f}, HEADROOM) for f in (5, 17)),
+    (NORM_BACK_S32, -1, {"p2": 32}, HEADROOM),
+    (NORM_BACK_F32, 2, {"axis": N - 1, "group": N - 1}, DIFFER),
+    (NORM_BACK_F32, 3, {"axis": N - 1, "group": N - 1}, DIFFER),
+    (NORM_BACK_F32, -1, {"p1": NEGATIVE}, "eps"),
+    (COLUMNS_S32, 1, {"axis": N - 1, "group": N - 1}, DIFFER),
+    (COLUMNS_S32, 2, {"axis": N - 1, "group": N - 1}, DIFFER),
+    (COLUMNS_S32, 1, {"rows": ROWS_OUTER, "group": 1}, SCALES),
+    (COLUMNS_S32, 1, {"rows": ROWS_OUTER}, ACC),
+    (COLUMNS_S32, 2, {"group": 1}, ACC),
 ]
 
 
@@ -532,6 +576,33 @@ def test_scales_that_are_folded_in_are_as_many_for_fewer_rows() -> None:
     by = plan.sym(N, outer=2, role=PARAMETER)
     plan.op(WIDEN, dst, src, by, p0=1)
     assert check(plan.build()) == Verdict("PLAN", 0, dst, "a scale a column")
+
+
+def test_rows_that_are_normalised_have_an_end() -> None:
+    for n, fault in ((65536, UNWRITTEN), (65537, TOO_LONG)):
+        plan = Builder(1)
+        y, x = (plan.tensor(n, rows=ROWS_AXIS) for _ in range(2))
+        plan.op(NORM_F32, y, x)
+        assert check(plan.build()).field == fault
+
+
+def test_fractions_of_normalised_rows_are_exact_up_to_the_proof() -> None:
+    """Up to the last bit, without gamma; up to the last k."""
+    for n, root in ((1, 0), (2, 1), (3, 2), (10, 3), (11, 4), (65536, 256)):
+        for bits in range(25):
+            plan = Builder(1)
+            y, x = plan.sym(n, 32, 32, rows=ROWS_AXIS), plan.sym(n, rows=ROWS_AXIS)
+            plan.op(NORM_S32, y, x, p0=bits)
+            fits = root * 2**bits + 1 <= 2**29
+            assert check(plan.build()).field == (UNWRITTEN if fits else HEADROOM)
+    for n, root in ((1, 1), (2, 2), (4, 2), (5, 3), (65536, 256)):
+        for k in range(32):
+            plan = Builder(1)
+            y = plan.sym(n, 32, 32, rows=ROWS_OUTER)
+            g, x = plan.sym(n, 12, 16, rows=ROWS_AXIS), plan.sym(n, rows=ROWS_AXIS)
+            plan.op(NORM_BACK_S32, y, g, x, p0=6, p2=k)
+            fits = 128 * n * root * 2047 <= 2 ** (30 + k)
+            assert check(plan.build()).field == (UNWRITTEN if fits else HEADROOM)
 
 
 def test_a_sum_of_errors_is_one_chunk() -> None:
@@ -690,7 +761,7 @@ def test_every_refusal_was_provoked() -> None:
     tables += [rule for *_, rule in RULES]
     others = {APART, UNWRITTEN, TAKES, LASTS, "an operand is missing", "an operand too many"}
     others |= {"flags, param", "kernel", "space", "input, labels, output", "loss"}
-    others |= {"a scale a column", "a scale a row"}
+    others |= {"a scale a column", "a scale a row", TOO_LONG}
     assert texts == set(tables) | others
 
 

@@ -142,7 +142,11 @@ def page_places(title: str) -> dict[int, int]:
 
 @pytest.mark.parametrize(
     "title",
-    ["1 convert", "2 widen", "3 product_s32", "5 relu", "6 mask", "9 gradient_s32", "11 update"],
+    [
+        *("1 convert", "2 widen", "3 product_s32", "5 relu", "6 mask", "9 gradient_s32"),
+        *("11 update", "13 normalize_s32", "15 normalize_back_s32", "16 normalize_back_f32"),
+        "17 columns_s32",
+    ],
 )
 def test_the_page_has_the_places_of_the_core(title: str) -> None:
     found = page_places(title)
@@ -165,6 +169,8 @@ def test_the_page_has_the_places_of_operations_that_are_like_others() -> None:
     update, fused = page_places("11 update"), page_places("12 gradient_update_s32")
     floats = [f32 | (product[i] & (read | written | may)) for i in range(4)]
     assert trimmed(4) == [*floats, product[4]]
+    norm = page_places("13 normalize_s32")
+    assert trimmed(14) == [f32 | (norm[i] & (read | written | may)) for i in range(4)]
     floats = [f32 | (gradient[i] & (read | written | may)) for i in range(3)]
     assert trimmed(10) == floats
     assert trimmed(12) == [update[0], *(gradient[i] for i in (1, 2, 3)), fused[4], fused[5]]

@@ -327,7 +327,8 @@ def test_a_layer_used_twice(layer):
 
 
 def test_parameters():
-    assert nn.Linear(3, 5).parameters() == (("weight", (5, 3), 3), ("bias", (5,), 3))
+    weight, bias = nn.Parameter("weight", (5, 3), 3), nn.Parameter("bias", (5,), 3)
+    assert nn.Linear(3, 5).parameters() == (weight, bias)
     (weight,) = nn.Linear(3, 5, bias=False).parameters()
     assert (weight.name, weight.shape, weight.fan_in) == ("weight", (5, 3), 3)
     for layer in (nn.ReLU(), nn.Flatten(), nn.Quant(), nn.Sequential()):
