@@ -16,6 +16,8 @@ from .lower.ir import stream_of
 from .session import Session
 
 Batch: TypeAlias = tuple[Any, Any]
+Rows: TypeAlias = "slice | Array"
+Source: TypeAlias = "Arrays | Stream"
 
 _ORDER = stream_of("fit", "order")
 
@@ -36,7 +38,10 @@ def permutation(n: int, seed: int, epoch: int) -> Array:
 
 
 class Arrays:
-    """Rows with their targets, checked as a whole before any is used."""
+    """Rows with their targets, checked as a whole before any is used.
+
+    A batch is known by its rows, and gathered when it is asked for.
+    """
 
     def __init__(self, net: Session, x: npt.ArrayLike, y: npt.ArrayLike) -> None:
         self.x = feed.inputs(x, net.plan.request.input_shape, None)
@@ -49,13 +54,18 @@ class Arrays:
         """Batches in a pass, where that is known."""
         return -(-len(self.x) // size)
 
-    def batches(self, size: int, order: Array | None = None) -> Iterator[Batch]:
+    def keys(self, size: int, order: Array | None = None) -> Iterator[Rows]:
         """All rows, `size` at a time; the last batch has what is left."""
         for first in range(0, len(self.x), size):
-            rows: Any = slice(first, first + size)
-            if order is not None:
-                rows = order[rows]
-            yield self.x[rows], self.y[rows]
+            rows = slice(first, first + size)
+            yield rows if order is None else order[rows]
+
+    def batch(self, key: Any) -> Batch:
+        return self.x[key], self.y[key]
+
+    def held(self, key: Any) -> int:
+        """Bytes that live as long as the key."""
+        return 0
 
 
 class Stream:
@@ -76,7 +86,8 @@ class Stream:
     def count(self, size: int) -> int | None:
         return len(self.x) if isinstance(self.x, Sized) else None
 
-    def batches(self, size: int, order: Array | None = None) -> Iterator[Batch]:
+    def keys(self, size: int, order: Array | None = None) -> Iterator[Batch]:
+        """The batches themselves."""
         number = -1
         for number, batch in enumerate(self.x):
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
@@ -86,7 +97,14 @@ class Stream:
         if number < 0:
             raise QfwError("x gave no batch: it is empty, or can be iterated only once")
 
+    def batch(self, key: Any) -> Batch:
+        x, y = key
+        return x, y
 
-def source(net: Session, x: Any, y: Any, passes: int) -> Arrays | Stream:
+    def held(self, key: Any) -> int:
+        return int(getattr(key[0], "nbytes", 0))
+
+
+def source(net: Session, x: Any, y: Any, passes: int) -> Source:
     """Where the batches come from: x and y, or x alone."""
     return Stream(x, passes) if y is None else Arrays(net, x, y)

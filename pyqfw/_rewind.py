@@ -8,19 +8,20 @@ same bits, up to the one that broke.
 from __future__ import annotations
 
 from math import isfinite, nan
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from . import feed
-from ._batches import Batch, named
+from ._batches import Batch, Source, named
 from .errors import NonFiniteError, QfwError
 from .formats import Float32
 from .lower import Op
 from .session import Session
 from .tensor import QTensor
 
-WINDOW = 32  # steps for a copy
+WINDOW = 64  # steps for a copy, at most
+HELD = 2**26  # bytes of batches to repeat them with, at most
 
 _REMEDY = "it has diverged: go on with a smaller lr"
 
@@ -31,37 +32,41 @@ class Rewind:
     NonFiniteError leaves the net as it was before the step that broke; any other error, as it was.
     """
 
-    def __init__(self, net: Session) -> None:
-        self._net = net
+    def __init__(self, net: Session, data: Source) -> None:
+        self._net, self._data = net, data
         self._before = 0  # batches before the copy
-        self._batches: list[Batch] = []
+        self._keys: list[Any] = []
         self._mark()
 
     def _mark(self) -> None:
-        self._before += len(self._batches)
+        self._before += len(self._keys)
         self._start = self._net._mark()
-        self._batches = []
+        self._keys = []
+        self._held = 0
         self._losses: list[float] = []
 
-    def step(self, batch: Batch) -> float:
-        """`Session.step`."""
-        if len(self._batches) == WINDOW:
+    def step(self, key: Any) -> tuple[float, int]:
+        """`Session.step` on a batch of the source: its loss, and its rows."""
+        if len(self._keys) == WINDOW or self._held > HELD:
             self._mark()
+        x, y = self._data.batch(key)
+        self._keys.append(key)
+        self._held += self._data.held(key)
         try:
-            loss = self._net.step(*batch)
-        except QfwError as e:
-            number = self._before + len(self._batches)
-            with named(f"batch {number}"):
-                if not isinstance(e, NonFiniteError):
-                    raise
-                feed.blame(self._net._inputs(batch[0]), batch[0])
-            self._batches.append(batch)
+            loss = self._net.step(x, y)
+        except NonFiniteError as e:
+            with named(self._name(-1)):
+                feed.blame(self._net._inputs(x), x)
             self._explain(e)
-        self._batches.append(batch)
+        except QfwError as e:
+            raise type(e)(f"{self._name(-1)}: {e}") from e
         if not isfinite(loss):
             self._explain()
         self._losses.append(loss)
-        return loss
+        return loss, len(y)
+
+    def _name(self, i: int) -> str:
+        return f"batch {self._before + i % len(self._keys)}"
 
     def check(self) -> None:
         """Explains what is not finite in what the last steps left."""
@@ -77,7 +82,8 @@ class Rewind:
                 f"'{found}' was not finite before step {net.steps} already: the net is as it was "
                 "then; go back to good parameters (load_state_dict)"
             ) from cause
-        for i, batch in enumerate(self._batches):
+        for i, key in enumerate(self._keys):
+            batch = self._data.batch(key)
             before = net._mark()
             loss = _loss(net, batch)
             if i < len(self._losses) and loss != self._losses[i]:
@@ -88,12 +94,12 @@ class Rewind:
             fault = _first_fault(net, batch)
             net._go_back(before)
             raise NonFiniteError(
-                f"batch {self._before + i}, step {net.steps}: {fault}: {_REMEDY}; the net is as it "
-                "was before this step"
+                f"{self._name(i)}, step {net.steps}: {fault}: {_REMEDY}; the net is as it was "
+                "before this step"
             ) from cause
         net._go_back(self._start)
         raise NonFiniteError(
-            f"batch {self._before + len(self._batches) - 1}: a value in the network is not finite: "
+            f"{self._name(-1)}: a value in the network is not finite: "
             f"{_REMEDY}; the net is as it was before step {net.steps}: batches have been written "
             "over since, so that the steps from there cannot be repeated"
         ) from cause

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from . import _arrays as arrays
 from ._bar import Bar, bar, text
-from ._batches import Arrays, Batch, Stream, named, permutation, source
+from ._batches import Arrays, Batch, Source, Stream, named, permutation, source
 from ._rewind import Rewind
 from .errors import QfwError
 from .session import Session
@@ -140,10 +140,11 @@ def evaluate(
     return _measured(net, source(net, x, y, 1), progress)
 
 
-def _measured(net: Session, data: Arrays | Stream, progress: bool | None) -> dict[str, float]:
+def _measured(net: Session, data: Source, progress: bool | None) -> dict[str, float]:
     outputs, targets = [], []
     with bar(progress, total=data.count(_CHUNK), unit="batch", delay=2, leave=False) as shown:
-        for number, (x, y) in enumerate(data.batches(_CHUNK)):
+        for number, key in enumerate(data.keys(_CHUNK)):
+            x, y = data.batch(key)
             with named(f"batch {number}"):
                 outputs.append(net.predict(x))
                 targets.append(net._labels(y, len(outputs[-1])))
@@ -239,11 +240,11 @@ class _Run:
         plan, order = self.net.plan, None
         if self.shuffle and isinstance(self.data, Arrays):
             order = permutation(len(self.data.x), plan.seed, self.net.epochs)
-        steps = Rewind(self.net)
-        for batch in self.data.batches(plan.batch, order):
+        steps = Rewind(self.net, self.data)
+        for key in self.data.keys(plan.batch, order):
             if interrupt.asked:
                 return False
-            mean.add(steps.step(batch), len(batch[1]))
+            mean.add(*steps.step(key))
             if shown.update():
                 shown.set_postfix_str(self._state(mean), refresh=False)
         steps.check()
@@ -313,7 +314,7 @@ def _callables(callbacks: Any) -> list[Callback]:
     return found
 
 
-def _validation(net: Session, given: Any, passes: int) -> Arrays | Stream | None:
+def _validation(net: Session, given: Any, passes: int) -> Source | None:
     """A tuple of two is x and y; anything else an iterable of batches."""
     if given is None:
         return None
