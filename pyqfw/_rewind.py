@@ -36,6 +36,11 @@ class Rewind:
         self._net, self._data = net, data
         self._before = 0  # batches before the copy
         self._keys: list[Any] = []
+        if (found := _broken(net)) is not None:
+            raise NonFiniteError(
+                f"'{found}' is not finite before the first step: go back to good parameters "
+                "(load_state_dict)"
+            )
         self._mark()
 
     def _mark(self) -> None:
@@ -48,6 +53,7 @@ class Rewind:
     def step(self, key: Any) -> tuple[float, int]:
         """`Session.step` on a batch of the source: its loss, and its rows."""
         if len(self._keys) == WINDOW or self._held > HELD:
+            self.check()
             self._mark()
         x, y = self._data.batch(key)
         self._keys.append(key)
@@ -77,11 +83,6 @@ class Rewind:
         """Repeats the steps from the copy; the first that breaks is traced, and undone."""
         net = self._net
         net._go_back(self._start)
-        if (found := _broken(net)) is not None:
-            raise NonFiniteError(
-                f"'{found}' was not finite before step {net.steps} already: the net is as it was "
-                "then; go back to good parameters (load_state_dict)"
-            ) from cause
         for i, key in enumerate(self._keys):
             batch = self._data.batch(key)
             before = net._mark()
@@ -99,16 +100,16 @@ class Rewind:
             ) from cause
         net._go_back(self._start)
         raise NonFiniteError(
-            f"{self._name(-1)}: a value in the network is not finite: "
-            f"{_REMEDY}; the net is as it was before step {net.steps}: batches have been written "
-            "over since, so that the steps from there cannot be repeated"
+            f"{self._name(-1)}: a value in the network is not finite: {_REMEDY}; the net is as it "
+            f"was before step {net.steps}: batches have been written over since, so that the steps "
+            "from there cannot be repeated"
         ) from cause
 
 
 def _loss(net: Session, batch: Batch) -> float:
     try:
         return net.step(*batch)
-    except NonFiniteError:
+    except QfwError:
         return nan
 
 
@@ -116,7 +117,9 @@ def _broken(net: Session) -> str | None:
     """A parameter or state that is not finite."""
     program = net.plan.program
     for t in (*program.parameters.values(), *program.states.values()):
-        if t.fmt == Float32() and _odd(net._spaces.read(t, 1)) is not None:
+        if not isinstance(t.fmt, Float32):
+            continue
+        if not np.isfinite(net._spaces.parts(t, 1)[0].view(np.float32)).all():
             return t.name
     return None
 
