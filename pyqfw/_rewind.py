@@ -16,7 +16,6 @@ from . import feed
 from ._batches import Batch, Source, named
 from .errors import NonFiniteError, QfwError
 from .formats import Float32
-from .lower import Op
 from .session import Session
 from .tensor import QTensor
 
@@ -126,21 +125,15 @@ def _broken(net: Session) -> str | None:
 
 def _first_fault(net: Session, batch: Batch) -> str:
     """The operation, layer and tensor of a step where the first number that is not finite is."""
-    done = 0
     try:
-        for op, tensors in net.trace(*batch):
+        for number, (op, tensors) in enumerate(net.trace(*batch)):
             for name, tensor in tensors.items():
                 if (value := _odd(tensor)) is not None:
-                    return f"'{name}' has become {value} in {_place(op, done)}"
-            done += 1
-    except NonFiniteError:  # an operation refuses a number that another has not written
-        op = net.plan.ops[done]
-        return f"'{op.written[0].name}' cannot be made of what enters {_place(op, done)}"
+                    place = f"operation {number}, {op.kernel} of layer '{op.layer}'"
+                    return f"'{name}' has become {value} in {place}"
+    except NonFiniteError as e:  # an operation refused what is in no tensor
+        return str(e)
     return "a value in the network is not finite"
-
-
-def _place(op: Op, number: int) -> str:
-    return f"operation {number}, {op.kernel} of layer '{op.layer}'"
 
 
 def _odd(t: QTensor) -> float | None:
