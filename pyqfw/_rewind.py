@@ -131,8 +131,8 @@ def _first_fault(net: Session, batch: Batch) -> str:
                 if (value := _odd(tensor)) is not None:
                     place = f"operation {number}, {op.kernel} of layer '{op.layer}'"
                     return f"'{name}' has become {value} in {place}"
-    except NonFiniteError as e:  # an operation refused what is in no tensor
-        return str(e)
+    except NonFiniteError as e:  # an operation refused what is in no tensor; it says which
+        return f"{str(e).partition(':')[0]}: a value is not finite"
     return "a value in the network is not finite"
 
 
