@@ -22,7 +22,7 @@ def test_tensors():
     history = q.fit(net, TX, TY, epochs=2, validation=(TX, TY))
     assert history.val_loss == q.fit(twin, X, Y, epochs=2, validation=(X, Y)).val_loss
     assert held(net) == held(twin)
-    with pytest.raises(DTypeError, match="x must be an array of numbers.*grad"):
+    with pytest.raises(DTypeError, match=r"x must be an array of numbers.*grad"):
         q.fit(net, TX.clone().requires_grad_(), TY, epochs=1)
     assert held(net) == held(twin)
 
