@@ -2,6 +2,7 @@
 
 from . import nn, optim, quant
 from .errors import DTypeError, NonFiniteError, QfwError, ScaleError, ShapeError
+from .fit import History, evaluate, fit
 from .formats import BFP, Asym, Float32, Format, Sym, SymInt32
 from .nn import RAW
 from .plan import Finding, Plan, compile
@@ -19,6 +20,7 @@ __all__ = [
     "Finding",
     "Float32",
     "Format",
+    "History",
     "NonFiniteError",
     "Plan",
     "Policy",
@@ -30,6 +32,8 @@ __all__ = [
     "Sym",
     "SymInt32",
     "compile",
+    "evaluate",
+    "fit",
     "nn",
     "optim",
     "quant",

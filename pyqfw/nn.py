@@ -15,7 +15,10 @@ from enum import Enum
 from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
+import numpy as np
+
 from . import _arrays as arrays
+from ._arrays import Array
 from .errors import QfwError, ShapeError
 from .formats import Format
 from .policy import Policy, layer_policy, wire_format
@@ -325,6 +328,13 @@ class Loss(ABC):
     def target_shape(self, in_shape: Shape) -> Shape:
         """The shape of a sample's label for the shape of the network's output."""
 
+    @abstractmethod
+    def metrics(self, outputs: Array, targets: Array) -> dict[str, float]:
+        """The mean ``loss`` and what else is worth knowing of outputs [n, ...], n >= 1, in float64.
+
+        `targets` are as the core takes them.
+        """
+
 
 @dataclass(frozen=True, repr=False)
 class CrossEntropyLoss(Loss):
@@ -355,6 +365,14 @@ class CrossEntropyLoss(Loss):
                 "end with a Linear of as many outputs as classes, after a Flatten() if need be"
             )
         return ()
+
+    def metrics(self, outputs: Array, targets: Array) -> dict[str, float]:
+        """`loss`, and `accuracy`: the share of rows whose largest output, the first, is right."""
+        z = outputs.astype(np.float64)
+        z -= z.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
+        right = outputs.argmax(axis=1) == targets
+        return {"loss": float(losses.mean()), "accuracy": float(right.mean())}
 
     def __repr__(self) -> str:
         return "CrossEntropyLoss()"

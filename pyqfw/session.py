@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import dropwhile
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,14 @@ _SECTIONS = {
     "update": lib.QFW_UPDATE,
 }
 _CHANGES = ("loss", "optimizer", "policy", "batch", "seed", "input_shape")
+
+
+class Mark(NamedTuple):
+    """A session between two steps: the core's own bytes with those that last, and more."""
+
+    data: Array
+    has_gradients: bool
+    source: dict[str, Array]
 
 
 class Session:
@@ -242,6 +250,17 @@ class Session:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def _mark(self) -> Mark:
+        """A copy of all that lasts."""
+        end = self._plan.layout.persistent_bytes
+        return Mark(self._spaces.arena[:end].copy(), self._has_gradients, self._source)
+
+    def _go_back(self, mark: Mark) -> None:
+        """Undoes the steps since."""
+        self._begin()
+        self._spaces.arena[: mark.data.size] = mark.data
+        self._has_gradients, self._source = mark.has_gradients, mark.source
+
     def _take_over(self, other: Session) -> None:
         mine, theirs = self._plan.program, other._plan.program
         for name, t in mine.parameters.items():
@@ -260,6 +279,7 @@ class Session:
         keep.step = progress.step
         if same:
             keep.updates, keep.lr = progress.updates, progress.lr
+            self.epochs = other.epochs
         self._done(lib.qfw_set_progress(self._net, keep), "recompile")
 
     def _load(self, values: Mapping[str, Array]) -> None:
