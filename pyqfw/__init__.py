@@ -2,12 +2,14 @@
 
 from . import nn, optim, quant
 from .errors import DTypeError, NonFiniteError, QfwError, ScaleError, ShapeError
+from .findings import Finding
 from .formats import BFP, Asym, Float32, Format, Sym, SymInt32
 from .nn import RAW
-from .plan import Finding, Plan, compile
+from .plan import Plan, compile
 from .policy import Policy
 from .session import Session
 from .tensor import QTensor, quantize, requant
+from .validate import validate
 
 __version__: str = quant.core_info()["version"]
 
@@ -35,4 +37,5 @@ __all__ = [
     "quant",
     "quantize",
     "requant",
+    "validate",
 ]
