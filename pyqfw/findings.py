@@ -175,7 +175,7 @@ def _batch_granularity(case: Case) -> Iterator[Fact]:
             yield Fact(
                 op.layer,
                 f"{t.fmt!r} has one range for {case.request.batch} rows in a step and one for each "
-                "row in predict: with so few bits these are two networks",
+                "row in predict: with so few bits their outputs differ",
                 'axis="row": the range in training that there is in inference',
             )
 

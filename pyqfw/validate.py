@@ -155,11 +155,11 @@ def _gist(asked: Asked, error: QfwError) -> tuple[str, str]:
 def _bad_arguments(asked: Asked) -> list[Finding]:
     """Every argument that `compile` would refuse whatever the others are."""
     found: list[str] = []
+    good: Arguments = {"input_shape": 1, "loss": nn.CrossEntropyLoss(), "optimizer": optim.SGD()}
     try:
         nn.named_layers(asked.model)
-    except QfwError as bad_model:
-        found.append(str(bad_model))
-    good: Arguments = {"input_shape": 1, "loss": nn.CrossEntropyLoss(), "optimizer": optim.SGD()}
+    except QfwError:
+        found.append(str(Asked(asked.model, good).tried()))
     for name, value in asked.arguments.items():
         result = Asked(nn.Linear(1, 1), {**good, name: value}).tried()
         about = isinstance(result, QfwError) and str(result).startswith(name)
