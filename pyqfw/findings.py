@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import ceil, log2
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from . import nn, optim
+from . import nn
 from .formats import Asym, Float32, Format, Sym
 from .lower import Node, Op, Program, Tensor
 from .lower.context import INSIDE
@@ -59,13 +59,17 @@ class Case:
                 makers.setdefault(id(t), op)
         object.__setattr__(self, "makers", makers)
 
-    def stored(self) -> Iterator[tuple[Tensor, Op]]:
-        """The wires that a conversion stored in integers, each with that operation."""
+    def stored(self) -> Iterator[tuple[str, Tensor, Format]]:
+        """The wires that are stored in integers, with the layer that says so, or "input"."""
         for t in self.program.tensors:
-            op = self.makers.get(id(t))
-            wire = t.role == "wire" and t.space == "arena" and isinstance(t.fmt, (Sym, Asym))
-            if wire and op is not None and op.kernel.startswith("convert"):
-                yield t, op
+            if self.is_stored(t) and isinstance(t.fmt, (Sym, Asym)):
+                yield _owner(t), t, t.fmt
+
+    def is_stored(self, t: Tensor) -> bool:
+        """Whether values were rounded into it. What a ReLU makes of codes is a wire and was not."""
+        op = self.makers.get(id(t))
+        rounds = op is not None and op.kernel.startswith(("convert", "product"))
+        return rounds and t.role == "wire" and t.space == "arena"
 
     def moving(self) -> Iterator[tuple[Tensor, Format]]:
         """The parameters that a step moves and writes back in integers."""
@@ -73,11 +77,6 @@ class Case:
             for t in self.program.parameters.values():
                 if t.space == "arena" and isinstance(t.fmt, (Sym, Asym)):
                     yield t, t.fmt
-
-    @property
-    def rows(self) -> int:
-        """Rows that an update is made of."""
-        return self.request.batch * int(getattr(self.request, "micro_batches", 1))
 
 
 class Fact(NamedTuple):
@@ -128,20 +127,19 @@ def examine(case: Case, *, at_compile: bool = False) -> list[Finding]:
 def _double_requantization(case: Case) -> Iterator[Fact]:
     """A Quant of what was just stored: by a Quant, or as the input in the same width."""
     quants = {node.path for node in case.nodes if isinstance(node.layer, nn.Quant)}
-    for t, op in case.stored():
-        source = op.places[1]
-        before = case.makers.get(id(source))
-        if op.layer not in quants or before is None or not before.kernel.startswith("convert"):
+    for path, t, fmt in case.stored():
+        source = case.makers[id(t)].places[1]
+        if path not in quants or source is None or not case.is_stored(source):
             continue
-        assert source is not None
-        if not isinstance(source.fmt, (Sym, Asym)) or t.fmt is None:
+        before = _owner(source)
+        if not isinstance(source.fmt, (Sym, Asym)):
             continue
-        if source.fmt.bits != t.fmt.bits and before.layer not in quants:
+        if source.fmt.bits != fmt.bits and before not in quants:
             continue
-        where = f"layer '{before.layer}'" if before.layer in quants else "the policy's input"
-        again = "this copies the codes" if _alike(source, t) else f"{t.fmt!r} rounds it again"
+        where = f"layer '{before}'" if before in quants else "the policy's input"
+        again = "this copies the codes" if _alike(source, t) else f"{fmt!r} rounds it again"
         message = f"what enters is stored in {source.fmt!r} already, by {where}: {again}"
-        yield Fact(op.layer, message, "say the format once: leave out one of the two")
+        yield Fact(path, message, "say the format once: leave out one of the two")
 
 
 @_rule("mask-not-kept", "warning")
@@ -150,32 +148,32 @@ def _mask_not_kept(case: Case) -> Iterator[Fact]:
     order = {node.path: i for i, node in enumerate(case.nodes)}
     if case.request.loss is None:
         return
-    for t, op in case.stored():
-        if t.fmt is None or isinstance(t.fmt.range, str) or op.layer not in order:
+    for path, t, fmt in case.stored():
+        if isinstance(fmt.range, str) or path not in order:
             continue
-        passed = any(node.learns for node in case.nodes[: order[op.layer] + 1])
+        passed = any(node.learns for node in case.nodes[: order[path] + 1])
         if passed and not any(_masks(op, t) for op in case.program.sections["backward"]):
             yield Fact(
-                op.layer,
-                f"its wire is {t.fmt!r} by the policy: codes saturate there, and errors pass all "
+                path,
+                f"its wire is {fmt!r} by the policy: codes saturate there, and errors pass all "
                 "the same",
-                f"nn.Quant({t.fmt!r}) in that place: its backward is masked where it saturated",
+                f"nn.Quant({fmt!r}) in that place: its backward is masked where it saturated",
             )
 
 
 @_rule("batch-granularity", "warning")
 def _batch_granularity(case: Case) -> Iterator[Fact]:
     """Few bits whose range is that of a whole batch in training, and of a row in inference."""
-    if case.request.loss is None or case.request.batch == 1:
+    rows = case.program.batch
+    if case.request.loss is None or rows == 1:
         return
-    for t, op in case.stored():
-        if t.fmt is None or t.fmt.bits > FEW_WIRE_BITS or t.fmt.range != "dynamic":
-            continue
-        if t.fmt.axis is None and t.fmt.group is None:
+    for path, _, fmt in case.stored():
+        one = fmt.axis is None and fmt.group is None and fmt.range == "dynamic"
+        if one and fmt.bits <= FEW_WIRE_BITS:
             yield Fact(
-                op.layer,
-                f"{t.fmt!r} has one range for {case.request.batch} rows in a step and one for each "
-                "row in predict: with so few bits their outputs differ",
+                path,
+                f"{fmt!r} has one range for {rows} rows in a step and one for each row in predict: "
+                "with so few bits their outputs differ",
                 'axis="row": the range in training that there is in inference',
             )
 
@@ -201,8 +199,9 @@ def _softmax_before_cross_entropy(case: Case) -> Iterator[Fact]:
 @_rule("dead-zone", "warning")
 def _dead_zone(case: Case) -> Iterator[Fact]:
     """Round to nearest loses what is below half a step, each time anew."""
+    optimizer = case.request.optimizer
+    rounding = "stochastic" if optimizer is None else optimizer.rounding
     for t, fmt in case.moving():
-        rounding = _optimizer(case).rounding
         if rounding != "stochastic":
             yield Fact(
                 _owner(t),
@@ -234,11 +233,13 @@ def _state_dead_zone(case: Case) -> Iterator[Fact]:
 @_rule("write-back-noise", "warning")
 def _write_back_noise(case: Case) -> Iterator[Fact]:
     """Rounding an update costs the same whatever it is worth: a few rows are not worth it."""
+    optimizer, batch = case.request.optimizer, case.request.batch
+    if optimizer is None or optimizer.rounding != "stochastic":
+        return
+    enough = 2 if optimizer.has_state else FEW_ROWS
     for t, fmt in case.moving():
-        optimizer = _optimizer(case)
-        enough = 2 if optimizer.has_state else FEW_ROWS
-        if optimizer.rounding == "stochastic" and fmt.bits < FEW_BITS and case.rows < enough:
-            rows = "one row" if case.rows == 1 else f"{case.rows} rows"
+        if fmt.bits < FEW_BITS and batch < enough:
+            rows = "one row" if batch == 1 else f"{batch} rows"
             means = "" if optimizer.has_state else " and no momentum"
             yield Fact(
                 _owner(t),
@@ -269,8 +270,11 @@ def _range_too_wide(case: Case) -> Iterator[Fact]:
     loss = case.request.loss
     if not isinstance(loss, nn.CrossEntropyLoss) or loss.weight is not None:
         return
-    bound = 1.0 / case.request.batch
+    rows = case.program.batch
+    bound = 1.0 / rows
     for op in case.program.sections["backward"]:
+        if not op.kernel.startswith("convert"):
+            continue
         t, source = op.places[:2]
         maker = case.makers.get(id(source))
         if maker is None or not maker.kernel.startswith("cross_entropy"):
@@ -283,7 +287,7 @@ def _range_too_wide(case: Case) -> Iterator[Fact]:
             yield Fact(
                 op.layer,
                 f"its errors are {t.fmt!r}, in steps of {step:.2g}, and those of a loss over "
-                f"{case.request.batch} rows are at most {bound:.2g}: "
+                f"{rows} rows are at most {bound:.2g}: "
                 + ("a code is 0, or 1 by chance" if chance else "every code is 0"),
                 f'range="dynamic", or at most {bound:.2g}, the largest error',
             )
@@ -306,7 +310,7 @@ def _range_one_sided(case: Case) -> Iterator[Fact]:
 def _stored_gradients(case: Case) -> Iterator[Fact]:
     """A gradient that is read once, right after it was written."""
     optimizer = case.request.optimizer
-    if optimizer is None or optimizer.has_state or case.rows > 1:
+    if optimizer is None or optimizer.has_state or case.request.batch > 1:
         return
     if getattr(optimizer, "max_grad_norm", None) is not None:
         return
@@ -332,11 +336,6 @@ def _split_accumulation(case: Case) -> Iterator[Fact]:
 
 
 # --- what they share ------------------------------------------------------------------------------
-
-
-def _optimizer(case: Case) -> optim.SGD:
-    assert case.request.optimizer is not None
-    return case.request.optimizer
 
 
 def _owner(t: Tensor) -> str:

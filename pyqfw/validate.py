@@ -93,7 +93,8 @@ def _bias(asked: Asked, error: QfwError, path: str) -> Asked | None:
 
 
 def _one_row(asked: Asked, error: QfwError, path: str) -> Asked | None:
-    return asked.but(batch=1) if asked.arguments.get("batch", 1) > 1 else None
+    one = asked.but(batch=1) if asked.arguments.get("batch", 1) > 1 else None
+    return None if one is None or isinstance(one.tried(), QfwError) else one
 
 
 class Cause(NamedTuple):
