@@ -154,19 +154,43 @@ def _gist(asked: Asked, error: QfwError) -> tuple[str, str]:
 
 
 def _bad_arguments(asked: Asked) -> list[Finding]:
-    """Every argument that `compile` would refuse whatever the others are."""
+    """What `compile` says of its arguments themselves: such words begin with an argument's name."""
     found: list[str] = []
-    good: Arguments = {"input_shape": 1, "loss": nn.CrossEntropyLoss(), "optimizer": optim.SGD()}
-    try:
-        nn.named_layers(asked.model)
-    except QfwError:
-        found.append(str(Asked(asked.model, good).tried()))
-    for name, value in asked.arguments.items():
-        result = Asked(nn.Linear(1, 1), {**good, name: value}).tried()
-        about = isinstance(result, QfwError) and str(result).startswith(name)
-        found += [str(result)] * about
+    result = asked.tried()
+    while isinstance(result, QfwError):
+        text = str(result)
+        name = next((n for n in ("model", *asked.arguments) if re.match(rf"{n}\b", text)), None)
+        if name is None or text in found:
+            break
+        found.append(text)
+        asked = _with_good(asked, name)
+        result = asked.tried()
+    if not found and not _is_model(asked.model):
+        found.append(str(result))
     code = "bad-argument"
     return [Finding(code, "error", "", text, CAUSES[code].remedy) for text in found]
+
+
+def _with_good(asked: Asked, name: str) -> Asked:
+    """Something that `compile` takes in the place of one argument, whatever the others are."""
+    good: Arguments = {
+        "input_shape": 1,
+        "loss": nn.CrossEntropyLoss(),
+        "optimizer": optim.SGD(),
+        "batch": 2**20,
+    }
+    if name == "model":
+        return Asked(nn.Linear(1, 1), asked.arguments)
+    others = {n: value for n, value in asked.arguments.items() if n != name}
+    return Asked(asked.model, {**others, **({name: good[name]} if name in good else {})})
+
+
+def _is_model(model: nn.Module) -> bool:
+    try:
+        nn.named_layers(model)
+    except QfwError:
+        return False
+    return True
 
 
 def _named(message: str, model: nn.Module) -> str:
