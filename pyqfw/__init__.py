@@ -2,13 +2,15 @@
 
 from . import nn, optim, quant
 from .errors import DTypeError, NonFiniteError, QfwError, ScaleError, ShapeError
+from .findings import Finding
 from .fit import History, evaluate, fit
 from .formats import BFP, Asym, Float32, Format, Sym, SymInt32
 from .nn import RAW
-from .plan import Finding, Plan, compile
+from .plan import Plan, compile
 from .policy import Policy
 from .session import Session
 from .tensor import QTensor, quantize, requant
+from .validate import validate
 
 __version__: str = quant.core_info()["version"]
 
@@ -39,4 +41,5 @@ __all__ = [
     "quant",
     "quantize",
     "requant",
+    "validate",
 ]

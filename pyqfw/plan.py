@@ -13,6 +13,7 @@ import numpy as np
 from . import _arrays as arrays
 from . import nn, optim, wire
 from .errors import QfwError, ShapeError
+from .findings import Case, Finding, examine
 from .formats import Format
 from .lower import Memory, Node, Op, Program, lower, plan_memory, trace
 from .lower.ir import SECTIONS
@@ -20,17 +21,6 @@ from .policy import Policy
 from .report import memory_table, print_plan
 
 MAX_BATCH = 1 << 24
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something worth knowing about a plan."""
-
-    code: str
-    severity: str  # "error", "warning" or "note"
-    layer: str
-    message: str
-    remedy: str
 
 
 @dataclass(frozen=True)
@@ -206,7 +196,8 @@ def build(request: Request) -> Plan:
     memory = plan_memory(program)
     if memory.arena_bytes >= 2**31 or memory.const_bytes >= 2**31:
         raise QfwError(f"the plan needs {memory.arena_bytes} bytes of arena; 2^31 - 1 is the most")
-    return Plan(request, nodes, program, memory, _findings(program))
+    findings = examine(Case(request, nodes, program), at_compile=True)
+    return Plan(request, nodes, program, memory, findings)
 
 
 def _checked(r: Request) -> Request:
@@ -256,19 +247,3 @@ def _check_formats(node: Node, request: Request) -> None:
         return
     if node.policy.grads == "fused" and request.optimizer is None:
         raise QfwError(f"layer '{node.path}': grads=\"fused\" needs an optimizer")
-
-
-def _findings(program: Program) -> list[Finding]:
-    found = []
-    for op in program.ops:
-        if op.note.startswith("split"):
-            found.append(
-                Finding(
-                    "split-accumulation",
-                    "note",
-                    op.layer,
-                    f"{op.kernel}: {op.note}",
-                    "fewer bits in an operand, or shorter sums, keep it in one int32",
-                )
-            )
-    return found

@@ -72,7 +72,7 @@ def print_plan(plan: Plan) -> str:
     if memory["const"]:
         lines.append(f"  {'const':<12}{memory['const']:>10}   frozen parameters")
     lines.append(f"MACs a row: {plan.macs}; flash: {plan.flash_bytes} bytes")
-    lines += [f"{f.severity}: {f.layer}: {f.message}" for f in plan.findings]
+    lines += map(str, plan.findings)
     return "\n".join(lines)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from .. import nn
+from ..errors import QfwError
 from . import linear, norm, pointwise
 from .context import Backward
 from .ir import Tensor
@@ -32,4 +33,10 @@ RULES: dict[type[nn.Module], Rule] = {
 
 
 def rule_of(node: Node) -> Rule:
-    return RULES[type(node.layer)]
+    rule = RULES.get(type(node.layer))
+    if rule is None:
+        known = ", ".join(kind.__name__ for kind in RULES)
+        raise QfwError(
+            f"layer '{node.path}': {type(node.layer).__name__} has no rule; known: {known}"
+        )
+    return rule
