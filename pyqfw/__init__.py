@@ -1,8 +1,9 @@
 """pyqfw: small neural networks trained in low-bit integers, with the same bits everywhere."""
 
 from . import nn, optim, quant
-from .errors import DTypeError, NonFiniteError, QfwError, ScaleError, ShapeError
+from .errors import DTypeError, FileError, NonFiniteError, QfwError, ScaleError, ShapeError
 from .formats import BFP, Asym, Float32, Format, Sym, SymInt32
+from .interop import from_torch
 from .nn import RAW
 from .plan import Finding, Plan, compile
 from .policy import Policy
@@ -16,6 +17,7 @@ __all__ = [
     "RAW",
     "Asym",
     "DTypeError",
+    "FileError",
     "Finding",
     "Float32",
     "Format",
@@ -30,6 +32,7 @@ __all__ = [
     "Sym",
     "SymInt32",
     "compile",
+    "from_torch",
     "nn",
     "optim",
     "quant",
