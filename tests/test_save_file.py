@@ -1,11 +1,13 @@
 """The saved file, and that it is written wholly or not at all."""
 
+import json
 import os
 import stat
 import warnings
 
 import numpy as np
 import pytest
+import savegold
 from safetensors import numpy as safetensors
 from save_helpers import kept
 from session_helpers import POLICIES, data, held, session, train
@@ -165,3 +167,15 @@ def test_loading_is_quiet(path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert held(q.Session.load(path))["steps"] == 3
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*another plan of the same net")  # which is no reason to fail
+@pytest.mark.parametrize("name", savegold.POLICIES)
+def test_files_of_version_1(name):
+    path = savegold.GOLD / f"net_v1_{name}.safetensors"
+    net = q.Session.load(path)
+    assert savegold.shown(net) == json.loads(path.with_suffix(".json").read_text())
+    assert np.isfinite(net.step(*savegold.rows(5)))
