@@ -90,6 +90,8 @@ def _as_compiled(plan: Plan) -> Request:
 
 def _arrays(saved: Saved) -> dict[str, Array]:
     found: dict[str, Array] = {}
+    if len(saved.tensors) != len(kept(saved.plan)):
+        raise QfwError("save: two tensors of this net have one name")
     for name, t in saved.tensors.items():
         _check(name, t)
         fmt, shape, codes, scale, zero = t._stored
