@@ -24,7 +24,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
     file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         try:
-            if mode is not None:
+            if mode is not None and mode != stat.S_IMODE(os.fstat(file).st_mode):
                 os.fchmod(file, mode)
             _write(file, data)
             os.fsync(file)  # before its name: a name without data is no file

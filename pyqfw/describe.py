@@ -1,15 +1,8 @@
 """Descriptions as JSON and back: models, losses, optimizers, policies, formats.
 
-JSON says which class and which arguments, never code. Only frozen dataclasses and enums of pyqfw's
-own modules are written, and only those are made again; each checks its arguments as ever.
-
-    null, true, 1, 0.5, "text"     themselves
-    [...]                          a tuple
-    {"type": "list", "items"}      a list; "dict": its items are pairs
-    {"type": "float", "value"}     "inf", "-inf", "nan"
-    {"type": "array", ...}         a numpy array: "dtype", "shape", "items" in C order
-    {"type": "nn.Linear", ...}     a class: "fields"; an enum: "name"; nn.Sequential: "layers";
-                                   "requires_grad" false: a frozen layer
+JSON says which class and which arguments, never code (docs/files.md section 3). Only frozen
+dataclasses and enums of pyqfw's own modules are written, and only those are made again; each checks
+its arguments as ever.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ def folder(path):
 def test_an_error_leaves_the_old_file_and_nothing_else(path, monkeypatch, name, error):
     net = session("int8")
     net.save(path)
+    path.chmod(0o640)
     before = path.read_bytes()
     real, files = getattr(os, name), []
 
