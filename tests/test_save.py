@@ -112,10 +112,7 @@ def any_policy():
     st.integers(0, 2**32 - 1),
 )
 def test_any_policy(tmp_path_factory, policy, sgd, steps, trained, seed):
-    try:
-        net = session(policy, optimizer=sgd, seed=seed).recompile(train=sorted(trained))
-    except q.QfwError:
-        return  # a combination that no plan has
+    net = session(policy, optimizer=sgd, seed=seed).recompile(train=sorted(trained))
     path = tmp_path_factory.getbasetemp() / "any.safetensors"
     train(net, steps)
     net.epochs = seed
