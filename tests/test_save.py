@@ -200,11 +200,11 @@ def test_layers_frozen_after_the_plan_was_made(path):
     assert run(saved(thawed, path), 3) == run(thawed, 3)
 
 
-def test_a_layer_of_ones_own_is_refused_and_nothing_is_written(path):
-    class Mine(nn.ReLU):
-        """A ReLU."""
+def test_a_class_of_ones_own_is_refused_and_nothing_is_written(path):
+    class Mine(nn.Sequential):
+        """A chain."""
 
-    net = session(model=nn.Sequential(nn.Linear(INPUTS, 4), Mine()))
+    net = session(model=nn.Sequential(nn.Linear(INPUTS, 4), Mine(nn.ReLU())))
     with pytest.raises(q.QfwError, match=r"model\.1: .*no code.*Mine"):
         net.save(path)
     assert list(path.parent.iterdir()) == []
