@@ -1,10 +1,11 @@
 """pyqfw: small neural networks trained in low-bit integers, with the same bits everywhere."""
 
 from . import nn, optim, quant
-from .errors import DTypeError, NonFiniteError, QfwError, ScaleError, ShapeError
+from .errors import DTypeError, FileError, NonFiniteError, QfwError, ScaleError, ShapeError
 from .findings import Finding
 from .fit import History, evaluate, fit
 from .formats import BFP, Asym, Float32, Format, Sym, SymInt32
+from .interop import from_torch
 from .nn import RAW
 from .plan import Plan, compile
 from .policy import Policy
@@ -19,6 +20,7 @@ __all__ = [
     "RAW",
     "Asym",
     "DTypeError",
+    "FileError",
     "Finding",
     "Float32",
     "Format",
@@ -36,6 +38,7 @@ __all__ = [
     "compile",
     "evaluate",
     "fit",
+    "from_torch",
     "nn",
     "optim",
     "quant",

@@ -19,3 +19,7 @@ class NonFiniteError(QfwError):
 
 class DTypeError(QfwError, TypeError):
     """An array of a type that the call does not take."""
+
+
+class FileError(QfwError):
+    """A file that is damaged, or of another program, or says what cannot be."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,9 +20,18 @@ _FLOAT32 = np.dtype(np.float32)
 def as_array(values: npt.ArrayLike, name: str) -> Array:
     """What the caller gave as an array of some type."""
     try:
-        return np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as e:  # ragged, or a tensor that needs a gradient
+        return np.asarray(_plain(values))
+    except (ValueError, TypeError, RuntimeError) as e:  # ragged, or a tensor without numbers
         raise DTypeError(f"{name} must be an array of numbers: {e}") from e
+
+
+def _plain(values: Any) -> Any:
+    """A tensor of torch as numpy takes it: on the CPU, without its graph, no half floats."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(values, torch.Tensor):
+        return values
+    here = values.detach().cpu()
+    return here.float() if here.dtype in (torch.float16, torch.bfloat16) else here
 
 
 def inputs(x: npt.ArrayLike, shape: tuple[int, ...], most: int | None) -> Array:

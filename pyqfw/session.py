@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import feed, initial, quant
+from . import feed, initial, quant, saving
 from ._arrays import Array
 from ._core import ffi, lib
 from ._spaces import Spaces, aligned
@@ -27,6 +27,7 @@ _SECTIONS = {
     "backward": lib.QFW_BACKWARD,
     "update": lib.QFW_UPDATE,
 }
+_PROGRESS = [name for name, _ in ffi.typeof("qfw_progress").fields]
 _CHANGES = ("loss", "optimizer", "policy", "batch", "seed", "input_shape")
 
 
@@ -246,6 +247,28 @@ class Session:
             changes["train"] = initial.trained(self._plan, train)
         net = Session(build(replace(request, **changes)))
         net._take_over(self)
+        return net
+
+    def save(self, path: saving.PathName) -> None:
+        """Writes what a resumed run needs (docs/files.md); the old file stands until it is done."""
+        now = self._get()
+        progress = {name: getattr(now, name) for name in _PROGRESS}
+        tensors = {t.name: self._spaces.read(t, 1) for t in saving.kept(self._plan)}
+        saving.write(path, saving.Saved(self._plan, progress, self.epochs, tensors, self._source))
+
+    @classmethod
+    def load(cls, path: saving.PathName) -> Session:
+        """The session that `save` wrote: it goes on as if it had never stopped."""
+        with saving.blamed(path):
+            saved = saving.read(path)
+            net = cls(saved.plan)
+            for t in saving.kept(saved.plan):
+                net._spaces.write(t, saved.tensors[t.name])
+            progress = net._get()
+            for name, value in saved.progress.items():
+                setattr(progress, name, value)
+            net._done(lib.qfw_set_progress(net._net, progress), "progress")
+        net._source, net.epochs = saved.source, saved.epochs
         return net
 
     # --- inside -----------------------------------------------------------------------------------
