@@ -1,4 +1,4 @@
-"""Optimizers: descriptions with PyTorch's names, definitions and defaults."""
+"""Optimizers and schedules: descriptions with PyTorch's names, definitions and defaults."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ import numpy as np
 from . import _arrays as arrays
 from .errors import QfwError
 from .formats import ROUNDINGS, Rounding
+from .schedules import CosineAnnealingLR, ExponentialLR, LinearWarmup, Schedule, StepLR
+
+__all__ = [
+    "SGD",
+    "CosineAnnealingLR",
+    "ExponentialLR",
+    "LinearWarmup",
+    "Schedule",
+    "StepLR",
+]
 
 _FLT_MIN = float(np.finfo(np.float32).tiny)
 _FLT_MAX = float(np.finfo(np.float32).max)
