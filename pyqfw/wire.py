@@ -36,6 +36,10 @@ KERNELS = {
     "gradient_f32": 10,
     "update": 11,
     "gradient_update_s32": 12,
+    "square_sum": 30,
+    "clip_factor": 31,
+    "adamw": 32,
+    "gradient_adamw_s32": 33,
 }
 
 

@@ -27,6 +27,8 @@ def test_defaults_and_order():
         ("weight_decay", 0.0),
         ("nesterov", False),
         ("rounding", "stochastic"),
+        ("max_grad_norm", None),
+        ("groups", None),
     ]
     given = SGD(0.1, 0.9, 0, 1e-4, True)
     assert given == SGD(lr=0.1, momentum=0.9, weight_decay=1e-4, nesterov=True)
@@ -38,7 +40,7 @@ def test_it_is_a_frozen_value_printed_as_the_code_that_makes_it():
     opt = SGD(lr=np.float32(0.5), momentum=1, rounding="half_even")
     assert repr(opt) == (
         "SGD(lr=0.5, momentum=1.0, dampening=0.0, weight_decay=0.0, nesterov=False, "
-        "rounding='half_even')"
+        "rounding='half_even', max_grad_norm=None, groups=None)"
     )
     for same in (eval(repr(opt)), copy.deepcopy(opt), pickle.loads(pickle.dumps(opt))):
         assert same == opt

@@ -13,7 +13,7 @@ ROOMS = ["include", "base", "kernels", "engine", "host", "cross"]
 SOURCES = sorted(f for room in ROOMS for f in (CSRC / room).rglob("*.[ch]"))
 MESON = (ROOT / "meson.build").read_text()
 
-SYSTEM = {"assert.h", "float.h", "stdbool.h", "stddef.h", "stdint.h", "string.h"}
+SYSTEM = {"assert.h", "float.h", "math.h", "stdbool.h", "stddef.h", "stdint.h", "string.h"}
 INTRINSICS = {"immintrin.h"}
 FAST = re.compile(r"^host/|[_/]avx2\.[ch]$")  # files that may know the CPU
 
