@@ -24,7 +24,8 @@ from pyqfw._core import lib
 
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
-KERNELS = range(1, 13)
+SQUARE_SUM, CLIP_FACTOR, ADAMW, FUSED_ADAMW = range(30, 34)
+KERNELS = [*range(1, 13), *range(30, 34)]
 
 K, N, BATCH = 3, 2, 2  # inputs, outputs, rows
 
@@ -85,6 +86,7 @@ def scratch(n: int) -> Place:
 LABELS = Place(1, "index")
 COLUMNS = {"rows": ROWS_OUTER, "outer": 1, "axis": N, "group": 1, "shared": 1}
 STEP = {f"p{i}": 0x3F000000 for i in range(9)}
+MOMENTS = {f"p{i}": 0x3F000000 for i in range(8)}
 
 
 def places(kernel: int) -> list[Place | None]:
@@ -93,6 +95,8 @@ def places(kernel: int) -> list[Place | None]:
     state, tile = Place(K * N, "s8", role=STATE), Place(K * N, "s32")
     error, inputs = wire(N, "s8"), wire(K, "s8")
     floats = [wire(N, "f32"), wire(K, "f32")]
+    gradient, second = Place(K * N, "f32", role=GRADIENT), Place(K * N, "s8", role=STATE)
+    factor = Place(1, "f32", role=PARAMETER)  # what lasts need not be made
     return {
         CONVERT: [result(K, "s8"), wire(K, "f32"), scratch(16 * K * BATCH)],
         WIDEN: [result(K, "s16"), wire(K, "s8"), wire(N, "s8"), scratch(16 * K)],
@@ -110,8 +114,12 @@ def places(kernel: int) -> list[Place | None]:
         LOSS_F32: [result(N, "f32"), floats[0], LABELS, Place(1)],
         GRADIENT_S32: [Place(K * N, "f32", role=GRADIENT), error, inputs, tile],
         GRADIENT_F32: [Place(K * N, "f32", role=GRADIENT), *floats],
-        UPDATE: [parameter, Place(K * N, "f32", role=GRADIENT), state, scratch(2)],
+        UPDATE: [parameter, gradient, state, scratch(2), factor],
         FUSED: [parameter, error, inputs, tile, state, scratch(2)],
+        SQUARE_SUM: [Place(1), gradient, factor],
+        CLIP_FACTOR: [Place(1), factor],
+        ADAMW: [parameter, gradient, state, second, scratch(3), factor],
+        FUSED_ADAMW: [parameter, error, inputs, tile, state, second, scratch(3)],
     }[kernel]
 
 
@@ -123,6 +131,9 @@ PARAMS: dict[int, dict[str, int]] = {
     GRADIENT_F32: {"p11": 1},
     UPDATE: STEP,
     FUSED: {**STEP, "p9": BATCH, "p11": 1},
+    CLIP_FACTOR: {"p0": 0x3F000000},
+    ADAMW: MOMENTS,
+    FUSED_ADAMW: {**MOMENTS, "p9": BATCH, "p11": 1},
 }
 
 
