@@ -1,4 +1,5 @@
-"""SGD: PyTorch's arguments, what is legal, and the coefficients of docs/numerics.md section 17."""
+"""SGD and AdamW: PyTorch's arguments, what is legal, groups, and the coefficients of
+docs/numerics.md section 17."""
 
 import copy
 import inspect
