@@ -31,6 +31,7 @@ class _Lib:
     QFW_E_LABEL: Final = 11
     QFW_E_MAGIC: Final = 12
     QFW_E_NONFINITE: Final = 10
+    QFW_E_NORM: Final = 20
     QFW_E_NULL: Final = 1
     QFW_E_ORDER: Final = 18
     QFW_E_PLAN: Final = 15

@@ -312,7 +312,7 @@ def _stored_gradients(case: Case) -> Iterator[Fact]:
     optimizer = case.request.optimizer
     if optimizer is None or optimizer.has_state or case.request.batch > 1:
         return
-    if getattr(optimizer, "max_grad_norm", None) is not None:
+    if optimizer.max_grad_norm is not None:
         return
     kept = [t for t in case.program.gradients.values() if isinstance(t.fmt, Float32)]
     if kept:
@@ -332,6 +332,18 @@ def _split_accumulation(case: Case) -> Iterator[Fact]:
                 op.layer,
                 f"{op.kernel}: {op.note}",
                 "fewer bits in an operand, or shorter sums, keep it in one int32",
+            )
+
+
+@_rule("second-moment-bits", "note", at_compile=True)
+def _second_moment_bits(case: Case) -> Iterator[Fact]:
+    for t in case.program.states.values():
+        if t.name.endswith(":exp_avg_sq") and t.fmt is not None and t.fmt.bits < 16:
+            yield Fact(
+                _owner(t),
+                f"'{t.name}' is {t.fmt!r}: second moments below half a step of their scale "
+                f"count as half a step, and these parameters move less",
+                "state=Float32(), Sym(16) or Asym(16) keeps more of them apart",
             )
 
 

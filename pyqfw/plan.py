@@ -30,7 +30,7 @@ class Request:
     model: nn.Module
     input_shape: tuple[int, ...]
     loss: nn.Loss | None
-    optimizer: optim.SGD | None
+    optimizer: optim.Optimizer | None
     policy: Policy
     batch: int
     seed: int
@@ -92,8 +92,8 @@ class Plan:
 
     def to_bytes(self) -> bytes:
         """What the core reads: docs/format.md."""
-        sgd = self.request.optimizer
-        lr = 0.0 if sgd is None else sgd.lr
+        optimizer = self.request.optimizer
+        lr = 0.0 if optimizer is None else optimizer.lr
         return wire.to_bytes(self.program, self.layout, self.seed, lr)
 
     def to_json(self, indent: int | None = None) -> str:
@@ -166,7 +166,7 @@ def compile(
     *,
     input_shape: int | Sequence[int],
     loss: nn.Loss | None = None,
-    optimizer: optim.SGD | None = None,
+    optimizer: optim.Optimizer | None = None,
     policy: Policy | None = None,
     batch: int = 1,
     micro_batches: int = 1,
@@ -192,12 +192,18 @@ def build(request: Request) -> Plan:
     nodes = trace(request.model, request.input_shape, request.policy, request.train)
     for node in nodes:
         _check_formats(node, request)
+    if request.optimizer is not None:
+        optim.check_names(request.optimizer, _parameters(nodes))
     program = lower(nodes, request.policy, request.loss, request.optimizer, request.batch)
     memory = plan_memory(program)
     if memory.arena_bytes >= 2**31 or memory.const_bytes >= 2**31:
         raise QfwError(f"the plan needs {memory.arena_bytes} bytes of arena; 2^31 - 1 is the most")
     findings = examine(Case(request, nodes, program), at_compile=True)
     return Plan(request, nodes, program, memory, findings)
+
+
+def _parameters(nodes: list[Node]) -> list[str]:
+    return [f"{node.path}.{p.name}" for node in nodes for p in node.layer.parameters()]
 
 
 def _checked(r: Request) -> Request:
@@ -209,12 +215,16 @@ def _checked(r: Request) -> Request:
         _typed(r.model, nn.Module, "model", "a layer or nn.Sequential"),
         _shape(r.input_shape),
         None if r.loss is None else _typed(r.loss, nn.Loss, "loss", "nn.CrossEntropyLoss()"),
-        None if r.optimizer is None else _typed(r.optimizer, optim.SGD, "optimizer", "optim.SGD()"),
+        None if r.optimizer is None else _optimizer(r.optimizer),
         _typed(policy, Policy, "policy", "a q.Policy such as Policy.int8()"),
         arrays.integer(r.batch, "batch", 1, MAX_BATCH),
         arrays.word(r.seed, "seed"),
         r.train,
     )
+
+
+def _optimizer(value: Any) -> Any:
+    return _typed(value, optim.Optimizer, "optimizer", "optim.SGD() or optim.AdamW()")
 
 
 def _typed(value: Any, kind: type, name: str, legal: str) -> Any:
@@ -245,5 +255,13 @@ def _check_formats(node: Node, request: Request) -> None:
             )
     if request.loss is None or not node.learns:
         return
-    if node.policy.grads == "fused" and request.optimizer is None:
+    if node.policy.grads != "fused":
+        return
+    if request.optimizer is None:
         raise QfwError(f"layer '{node.path}': grads=\"fused\" needs an optimizer")
+    if request.optimizer.max_grad_norm is not None:
+        raise QfwError(
+            f"layer '{node.path}': grads=\"fused\" moves each parameter before the other gradients "
+            f"are known, so max_grad_norm cannot hold their norm: store the gradients, or leave "
+            f"max_grad_norm out"
+        )

@@ -176,17 +176,17 @@ class Session:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        sgd = self._plan.request.optimizer
-        if sgd is None:
+        optimizer = self._plan.request.optimizer
+        if optimizer is None:
             raise QfwError("lr: this plan was compiled without an optimizer")
         progress = self._get()
-        progress.lr = replace(sgd, lr=value).lr  # checked there
+        progress.lr = optimizer.with_lr(value).lr  # checked there
         self._done(lib.qfw_set_progress(self._net, progress), "lr")
 
     def tensor(self, name: str) -> QTensor:
         """A parameter ("0.weight") or optimizer state ("0.weight:momentum") as it is stored."""
         program = self._plan.program
-        known = {**program.parameters, **{t.name: t for t in program.states.values()}}
+        known = {**program.parameters, **program.states}
         return self._spaces.read(_known(known, name, "tensor"), self._rows)
 
     def grad(self, name: str) -> QTensor:
@@ -412,6 +412,11 @@ class Session:
         if op is not None:
             at = self._plan.ops[op]
             place = f" at operation {op}, {at.kernel} of layer '{at.layer}'"
+        if status == lib.QFW_E_NORM:
+            raise NonFiniteError(
+                f"{what}{place}: {text}, and max_grad_norm needs it: the network has diverged; go "
+                f"back to good parameters (load_state_dict) with a smaller lr"
+            )
         if status == lib.QFW_E_NONFINITE:
             raise NonFiniteError(
                 f"{what}{place}: a value in the network is infinite or NaN: it has diverged; go "
@@ -444,7 +449,10 @@ def check_plan(data: Array, plan: Plan | None = None) -> None:
 def _may_fail_late(plan: Plan) -> bool:
     """Whether an operation that refuses NaN and infinity comes after what lasts was written."""
     late = dropwhile(lambda op: not any(t.lasts for t in op.written), plan.ops)
-    return any(op.kernel == "convert" and op.used[1].fmt == Float32() for op in late)
+    return any(
+        op.kernel == "clip_factor" or (op.kernel == "convert" and op.used[1].fmt == Float32())
+        for op in late
+    )
 
 
 def _converted(stored: QTensor, t: Tensor) -> QTensor:

@@ -41,6 +41,10 @@ KERNELS = {
     "normalize_back_s32": 15,
     "normalize_back_f32": 16,
     "columns_s32": 17,
+    "square_sum": 30,
+    "clip_factor": 31,
+    "adamw": 32,
+    "gradient_adamw_s32": 33,
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import oracle as o
+import oracle_adamw as adamw
 import oracle_norm as norm
 import oracle_softmax as softmax
 from oracle_product import (
@@ -59,7 +60,7 @@ class Pass:
 
 
 class Net:
-    """A chain of layers under a policy for each (or one for all), trained with SGD."""
+    """A chain of layers under a policy for each (or one for all), trained with SGD or AdamW."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class Net:
         self.seed, self.batch, self.steps = seed % o.WORD, batch, 0
         self.params: dict[str, Tensor] = {}
         self.state: dict[str, Tensor] = {}
+        self.moments: dict[str, tuple[Tensor, Tensor]] = {}
         self.errors: dict[str, Tensor] = {}
         self.raw_errors: dict[str, Acc] = {}
         self.grads: dict[str, Source] = {}
@@ -125,8 +127,19 @@ class Net:
             fmt = policy.weights if kind == "weight" else policy.bias
             array = np.asarray(value, np.float32)
             self.params[name] = _at_absmax(array, fmt)
-            if self.sgd.momentum and path not in self.frozen:
-                self.state[name] = _at_absmax(np.zeros_like(array), policy.state)
+            if path in self.frozen:
+                continue
+            own, zero = self._own(name), _at_absmax(np.zeros_like(array), policy.state)
+            if hasattr(own, "betas"):
+                self.moments[name] = (zero, zero)
+            elif own.momentum:
+                self.state[name] = zero
+
+    def _own(self, name: str) -> Any:
+        """The optimizer's numbers for a parameter."""
+        return (
+            self.sgd if getattr(self.sgd, "groups", None) is None else adamw.options(self.sgd, name)
+        )
 
     def _key(self, path: str, role: str) -> o.Key:
         return o.key(self.seed, self.steps, stream(path, role))
@@ -290,13 +303,21 @@ class Net:
 
     def update(self) -> None:
         """Every parameter and its state, from the gradients of the last backward pass."""
+        most = getattr(self.sgd, "max_grad_norm", None)
+        k = np.float32(1) if most is None else adamw.clip_factor([*self.grads.values()], most)
         for name, grad in self.grads.items():
             streams = Streams(
                 self.seed, self.steps, stream(name, "update"), stream(name, "momentum")
             )
-            state = self.state.get(name)
-            new, state = updated(self.params[name], grad, state, self.sgd, self.lr, streams)
-            self.params[name] = new
+            own, w, state = self._own(name), self.params[name], self.state.get(name)
+            lr = np.float32(self.lr) if own is self.sgd else adamw.rate(self.sgd, name, self.lr)
+            if name in self.moments:
+                one, two = (stream(name, role) for role in adamw.ROLES)
+                self.params[name], self.moments[name] = adamw.moved(
+                    w, grad, self.moments[name], own, lr, streams, (one, two), k
+                )
+                continue
+            self.params[name], state = updated(w, grad, state, own, float(lr), streams, k)
             if state is not None:
                 self.state[name] = state
         self.steps += 1

@@ -26,6 +26,7 @@ from oracle_tensor import (
 
 HALVING = 0x57334833
 PERIOD = 256
+ONE = np.float32(1)
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Factors:
         """c = lr * factor."""
         with quiet():
             return Factors(*(normal(lr * f) for f in (self.v, self.g, self.w)))
+
+    def clipped(self, k: np.float32) -> Factors:
+        """c * factor, in the column of g."""
+        with quiet():
+            return replace(self, g=normal(np.float32(self.g * k)))
 
 
 def factors(sgd: SGD, first: bool) -> tuple[Factors, Factors]:
@@ -117,22 +123,30 @@ class Streams:
 
 
 def updated(
-    w: Tensor, g: Source, v: Tensor | None, sgd: SGD, lr: float, streams: Streams
+    w: Tensor,
+    g: Source,
+    v: Tensor | None,
+    sgd: SGD,
+    lr: float,
+    streams: Streams,
+    k: np.float32 = ONE,
 ) -> tuple[Tensor, Tensor | None]:
-    """(w', v') from the gradient that is stored, or the accumulator of a fused one."""
+    """(w', v') from the gradient that is stored, or the accumulator of a fused one; k is the factor
+    of all gradients."""
     rate = np.float32(lr)
     f_w, f_v = factors(sgd, streams.step == 0)
-    w = ranged(w, g, f_w.times(rate).g)
-    v = None if v is None else ranged(v, g, f_v.g)
+    w = ranged(w, g, f_w.times(rate).clipped(k).g)
+    v = None if v is None else ranged(v, g, f_v.clipped(k).g)
     floating = is_float(w.format) or is_floating(g) or (v is not None and is_float(v.format))
     step = _float_step if floating else _integer_step
-    new_w, new_v = step(w, g, v, sgd, rate, streams)
+    new_w, new_v = step(w, g, v, sgd, rate, streams, k)
     end_w = settled(w, new_w, streams, streams.update)
     return end_w, None if v is None else settled(v, new_v, streams, streams.momentum)
 
 
-def ranged(t: Tensor, g: Source, c: Array) -> Tensor:
-    """Scales that have no range yet take one from the gradient, and a zero point in the middle."""
+def ranged(t: Tensor, g: Source, c: Array, growth: int = 1) -> Tensor:
+    """Scales that have no range yet take one of 4 c |g|^growth, and a zero point in the middle, for
+    squares at the end."""
     if is_float(t.format) or not t.rangeless().any():
         return t
     assert t.scale is not None
@@ -143,25 +157,34 @@ def ranged(t: Tensor, g: Source, c: Array) -> Tensor:
     for i in np.flatnonzero(t.rangeless()):
         largest = min(o.scale_above(max(found[i][1], -found[i][0])), o.largest_finite())
         with quiet():
-            s_in = normal(normal(np.float32(4) * c) * np.float32(float(largest)))
+            s_in = normal(np.float32(4) * c)
+            for _ in range(growth):
+                s_in = normal(s_in * np.float32(float(largest)))
         if not any(found[i]) or s_in == 0:
             continue
+        middle = 0 if zero is None or growth == 2 else top // 2
         if zero is not None:
-            zero.reshape(-1)[i] = top // 2
-        q = top if zero is None else top - top // 2
+            zero.reshape(-1)[i] = middle
+        q = top - middle
         scale.reshape(-1)[i] = float(o.scale(Fraction(float(s_in)), 1, q, t.format.pow2))
     moved = replace(t, scale=scale, zero=zero)
     return moved.with_ints(t.ints())
 
 
 def _float_step(
-    w: Tensor, g: Source, v: Tensor | None, sgd: SGD, lr: np.float32, streams: Streams
+    w: Tensor,
+    g: Source,
+    v: Tensor | None,
+    sgd: SGD,
+    lr: np.float32,
+    streams: Streams,
+    k: np.float32,
 ) -> tuple[Array, Array]:
     """The new values of Float32 tensors, the integers before their clamp of others."""
     kappa = factors(sgd, streams.step == 0)[1].g
     beta = np.float32(sgd.momentum)
     with np.errstate(under="ignore"):
-        d = g.floats()
+        d = k * g.floats()
         if sgd.weight_decay:
             d = d + np.float32(sgd.weight_decay) * w.floats()
         new_v = d
@@ -171,20 +194,27 @@ def _float_step(
         change = lr * d
         values = w.floats() - change
     if not is_float(w.format):
-        u = _words(w, streams, streams.update)
-        values = w.ints() - _quotients(change, w, sgd.rounding, u)
+        u = words(w, streams, streams.update)
+        values = w.ints() - held_quotients(change, w, sgd.rounding, u)
     if v is not None and not is_float(v.format):
-        u = _words(v, streams, streams.momentum)
-        new_v = _quotients(new_v, v, v.format.rounding, u)
+        u = words(v, streams, streams.momentum)
+        new_v = held_quotients(new_v, v, v.format.rounding, u)
     return values, new_v
 
 
-def _quotients(x: Array, t: Tensor, rounding: str, u: Array) -> Array:
+def held_quotients(x: Array, t: Tensor, rounding: str, u: Array) -> Array:
+    """x / s of a target, rounded."""
     return np.clip(quotients(x, t.scales, rounding, u), -(2**17), 2**17)
 
 
 def _integer_step(
-    w: Tensor, g: Source, v: Tensor | None, sgd: SGD, lr: np.float32, streams: Streams
+    w: Tensor,
+    g: Source,
+    v: Tensor | None,
+    sgd: SGD,
+    lr: np.float32,
+    streams: Streams,
+    k: np.float32,
 ) -> tuple[Array, Array]:
     """The integers before their clamp."""
     f_w, f_v = factors(sgd, streams.step == 0)
@@ -197,15 +227,16 @@ def _integer_step(
                 m, s = source.pairs()
                 same = source is target
                 y = y + term(m, factor if same else coefficient(factor, s, target.scales), f)
-        return rounded(y, f, rounding, _words(target, streams, stream))
+        return rounded(y, f, rounding, words(target, streams, stream))
 
-    n = step(w, f_w.times(lr), sgd.rounding, streams.update)
+    n = step(w, f_w.times(lr).clipped(k), sgd.rounding, streams.update)
     if v is None:
         return w.ints() - n, n
-    return w.ints() - n, step(v, f_v, v.format.rounding, streams.momentum)
+    return w.ints() - n, step(v, f_v.clipped(k), v.format.rounding, streams.momentum)
 
 
-def _words(t: Tensor, streams: Streams, stream: int) -> Array:
+def words(t: Tensor, streams: Streams, stream: int) -> Array:
+    """Of every element."""
     key = o.key(streams.seed % o.WORD, streams.step, stream)
     return uniforms(key, t.codes.size).reshape(t.shape)
 
@@ -224,7 +255,7 @@ def settled(t: Tensor, wanted: Array, streams: Streams, stream: int) -> Tensor:
     due = streams.step > 0 and streams.step % PERIOD == 0
     double = quiet_run & ~event if due else np.zeros(runs, bool)
 
-    bit = _words(t, streams, stream ^ HALVING) >> 31
+    bit = words(t, streams, stream ^ HALVING) >> 31
     halved, doubled = event[t.index], double[t.index]
     m = np.where(halved, (m + bit) >> 1, np.where(doubled, 2 * m, m))
     scale = lift(t.scale.ravel(), event.astype(np.int64) - double)

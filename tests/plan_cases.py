@@ -20,12 +20,14 @@ from plan_bytes import (
     Builder,
 )
 
+from pyqfw import wire as wire_bytes
 from pyqfw._core import lib
 
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
-KERNELS = range(1, 18)
+SQUARE_SUM, CLIP_FACTOR, ADAMW, FUSED_ADAMW = range(30, 34)
+KERNELS = sorted(wire_bytes.KERNELS.values())
 
 K, N, BATCH = 3, 2, 2  # inputs, outputs, rows
 
@@ -87,6 +89,7 @@ LABELS = Place(1, "index")
 COLUMNS = {"rows": ROWS_OUTER, "outer": 1, "axis": N, "group": 1, "shared": 1}
 BY_ROW = {"rows": ROWS_OUTER, "outer": 1, "axis": N, "group": N, "shared": 0}
 STEP = {f"p{i}": 0x3F000000 for i in range(9)}
+MOMENTS = {f"p{i}": 0x3F000000 for i in range(8)}
 
 
 def places(kernel: int) -> list[Place | None]:
@@ -95,6 +98,8 @@ def places(kernel: int) -> list[Place | None]:
     state, tile = Place(K * N, "s8", role=STATE), Place(K * N, "s32")
     error, inputs = wire(N, "s8"), wire(K, "s8")
     floats = [wire(N, "f32"), wire(K, "f32")]
+    gradient, second = Place(K * N, "f32", role=GRADIENT), Place(K * N, "s8", role=STATE)
+    factor = Place(1, "f32", role=PARAMETER)  # what lasts need not be made
     return {
         CONVERT: [result(K, "s8"), wire(K, "f32"), scratch(16 * K * BATCH)],
         WIDEN: [result(K, "s16"), wire(K, "s8"), wire(N, "s8"), scratch(16 * K)],
@@ -112,7 +117,7 @@ def places(kernel: int) -> list[Place | None]:
         LOSS_F32: [result(N, "f32"), floats[0], LABELS, Place(1)],
         GRADIENT_S32: [Place(K * N, "f32", role=GRADIENT), error, inputs, tile],
         GRADIENT_F32: [Place(K * N, "f32", role=GRADIENT), *floats],
-        UPDATE: [parameter, Place(K * N, "f32", role=GRADIENT), state, scratch(2)],
+        UPDATE: [parameter, gradient, state, scratch(2), factor],
         FUSED: [parameter, error, inputs, tile, state, scratch(2)],
         NORM_S32: [
             *(result(N, "s32", **COLUMNS), error, Place(N, "s8", role=PARAMETER)),
@@ -125,6 +130,10 @@ def places(kernel: int) -> list[Place | None]:
             Place(N, "f32", role=PARAMETER),
         ],
         COLUMNS_S32: [result(N, "s32"), error, Place(N, "s8", role=PARAMETER)],
+        SQUARE_SUM: [Place(1), gradient, factor],
+        CLIP_FACTOR: [Place(1), factor],
+        ADAMW: [parameter, gradient, state, second, scratch(3), factor],
+        FUSED_ADAMW: [parameter, error, inputs, tile, state, second, scratch(3)],
     }[kernel]
 
 
@@ -141,6 +150,9 @@ PARAMS: dict[int, dict[str, int]] = {
     NORM_BACK_S32: {"p0": 10, "p1": 0x3F000000, "p2": 1, "p3": 1},
     NORM_BACK_F32: {"p1": 0x3F000000, "p3": 1},
     COLUMNS_S32: {"p3": 1},
+    CLIP_FACTOR: {"p0": 0x3F000000},
+    ADAMW: MOMENTS,
+    FUSED_ADAMW: {**MOMENTS, "p9": BATCH, "p11": 1},
 }
 
 

@@ -28,6 +28,7 @@ from plan_bytes import (
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
+SQUARE_SUM, CLIP_FACTOR, ADAMW, FUSED_ADAMW = range(30, 34)
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
 SYMS = (S8, S16, ODD)
@@ -260,7 +261,7 @@ class Maker:
             grad = self.pick(self.lasting(n, F32), self.new(n, F32, False))
             self.plan.op(kernel, grad, error, wire, p11=self.positions)
             return
-        role = {"role": PARAMETER} if kernel == FUSED else {}
+        role = {"role": PARAMETER} if kernel in (FUSED, FUSED_ADAMW) else {}
         grad = self.lasting(n, self.pick(*STORED), **role)
         rows = self.pick(self.b, self.b, int(self.rng.integers(1, self.b + 1)))
         whole = {"outer": 1, "axis": rows * inner, "inner": 1, "group": rows * inner, "shared": 0}
@@ -270,6 +271,12 @@ class Maker:
         folded = 4 * self.chance(0.3) if wire != NO_TENSOR else 0
         if kernel == GRADIENT_S32:
             self.plan.op(kernel, grad, error, wire, tile, flags=folded, **params)
+            return
+        if kernel == FUSED_ADAMW:
+            one, two = (self.lasting(n, self.pick(*STORED), role=STATE) for _ in range(2))
+            flags, coefficients = self.moments()
+            places = (grad, error, wire, tile, one, two, self.flags(grad, one, two))
+            self.plan.op(kernel, *places, flags=flags | folded, **params, **coefficients)
             return
         state = self.some(self.lasting(n, self.pick(*STORED), role=STATE))
         flags, coefficients = self.step()
@@ -283,8 +290,9 @@ class Maker:
     def step(self) -> tuple[int, dict[str, int]]:
         """Flags and coefficients of an update."""
         values = [0.0, 1.0, 0.9, 1e-4, 1e-30, 3e38, 2.0**-126, 100.0]
-        bits = np.array([self.pick(*values) for _ in range(9)], np.float32).view(np.uint32)
-        return self.pick(0, 1) | self.pick(0, 8, 16), {f"p{i}": int(v) for i, v in enumerate(bits)}
+        bits = np.array([self.pick(*values) for _ in range(10)], np.float32).view(np.uint32)
+        params = {f"p{i if i < 9 else 12}": int(v) for i, v in enumerate(bits)}
+        return self.pick(0, 1) | self.pick(0, 8, 16), params
 
     def update(self) -> None:
         n = self.a * self.b
@@ -292,7 +300,7 @@ class Maker:
         grad = self.ready(n, self.pick(*STORED), False)
         state = self.some(self.lasting(n, self.pick(*STORED), role=STATE))
         flags, coefficients = self.step()
-        places = (param, grad, state, self.flags(param, state))
+        places = (param, grad, state, self.flags(param, state), self.some(self.number()))
         self.plan.op(UPDATE, *places, flags=flags, **coefficients)
 
     def matrix(self, n: int, by_row: bool, by_column: bool) -> Fields:
@@ -346,6 +354,43 @@ class Maker:
         flags = self.pick(0, 1) if kernel in (NORM_S32, NORM_F32) else 0
         self.plan.op(kernel, out, *places, flags=flags, **params)
 
+    # --- clipping and AdamW -----------------------------------------------------------------------
+
+    def number(self) -> int:
+        """One float: what an operation made, or whatever lies in memory."""
+        if self.chance(0.5):
+            return self.lasting(1, F32)
+        made = self.new(1, F32, False)
+        self.plan.op(SQUARE_SUM, made, self.lasting(self.a, self.pick(*STORED)))
+        return made
+
+    def square_sum(self) -> None:
+        gradient = self.ready(self.a * self.b, self.pick(*STORED), False)
+        self.plan.op(SQUARE_SUM, self.new(1, F32, False), gradient, self.some(self.number()))
+
+    def clip_factor(self) -> None:
+        bits = int(np.float32(self.pick(1.0, 1e-30, 3e38, 0.1)).view(np.uint32))
+        self.plan.op(CLIP_FACTOR, self.new(1, F32, False), self.number(), p0=bits)
+
+    def moments(self) -> tuple[int, dict[str, int]]:
+        """Flags and coefficients of a step of AdamW."""
+        values = [0.0, 1.0, 0.9, 1e-4, 1e-30, 3e38, 2.0**-126, 100.0]
+        floats = [self.pick(*values) for _ in range(7)]
+        floats[4] = floats[4] or 1e-8
+        bits = [int(v) for v in np.array(floats, np.float32).view(np.uint32)]
+        betas = [self.pick(0, 1, 2**31, 2**32 - 1, int(0.999 * 2**32)) for _ in range(2)]
+        params = {f"p{i}": v for i, v in enumerate([*bits[:6], *betas])}
+        return self.pick(0, 8, 16), {**params, "p12": bits[6]}
+
+    def adamw(self) -> None:
+        n = self.a * self.b
+        param = self.lasting(n, self.pick(*STORED), role=PARAMETER)
+        grad = self.ready(n, self.pick(*STORED), False)
+        one, two = (self.lasting(n, self.pick(*STORED), role=STATE) for _ in range(2))
+        flags, coefficients = self.moments()
+        places = (param, grad, one, two, self.flags(param, one, two), self.some(self.number()))
+        self.plan.op(ADAMW, *places, flags=flags, **coefficients)
+
     def make(self, kernel: int) -> bytes:
         """The plan of operation `kernel`, the last one."""
         {
@@ -365,5 +410,9 @@ class Maker:
                 k: (lambda k=k: self.normalize(k))
                 for k in (NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32)
             },
+            SQUARE_SUM: self.square_sum,
+            CLIP_FACTOR: self.clip_factor,
+            ADAMW: self.adamw,
+            FUSED_ADAMW: lambda: self.gradient(FUSED_ADAMW),
         }[kernel]()
         return self.plan.build()

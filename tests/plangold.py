@@ -104,6 +104,9 @@ def many_plans() -> dict[str, q.Plan]:
         "norm": build(INT8, norm()),
         "norm, float32": build(q.Policy.float32(), norm()),
         "norm, rows, fused": build(INT8.replace(wires=row, errors=row, grads="fused"), norm()),
+        "clipped": build(INT8, optimizer=optim.SGD(0.1, momentum=0.9, max_grad_norm=1.0)),
+        "adamw": build(INT8, optimizer=optim.AdamW(0.01, max_grad_norm=1.0)),
+        "adamw, fused": build(INT8.replace(grads="fused"), optimizer=optim.AdamW(0.01)),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),
     }

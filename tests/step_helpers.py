@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from oracle_adamw import ROLES
 from oracle_step import Layer, Net
 from oracle_tensor import Acc, Array, Source, Tensor
 
@@ -43,7 +44,7 @@ class Case:
 
     layers: Sequence[Layer]
     policy: q.Policy
-    sgd: optim.SGD = field(default_factory=lambda: optim.SGD(0.1, momentum=0.9))
+    sgd: optim.Optimizer = field(default_factory=lambda: optim.SGD(0.1, momentum=0.9))
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What some layers want otherwise."""
     frozen: Sequence[str] = ()
@@ -181,6 +182,9 @@ def same_kept(net: Net, session: q.Session) -> None:
         same_tensor(session.tensor(name), t, name)
     for name, t in net.state.items():
         same_tensor(session.tensor(f"{name}:momentum"), t, f"{name}:momentum")
+    for name, moments in net.moments.items():
+        for role, t in zip(ROLES, moments, strict=True):
+            same_tensor(session.tensor(f"{name}:{role}"), t, f"{name}:{role}")
 
 
 def same_tensor(found: QTensor, expected: Tensor, what: str) -> None:

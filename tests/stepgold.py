@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class Network:
     policy: q.Policy
-    optimizer: optim.SGD
+    optimizer: optim.Optimizer
     frozen: bool = False  # the first layer
     quant: bool = False  # a layer between product and ReLU
     norm: bool = False  # a LayerNorm before the ReLU
@@ -90,6 +90,15 @@ NETWORKS = {
     "norm_full_sym": Network(FULL_SYM, MOMENTUM, norm=True),
     "norm_int8_fused": Network(INT8.replace(grads="fused"), PLAIN, norm=True),
     "norm_float32": Network(q.Policy.float32(), MOMENTUM, norm=True),
+    "clipped": Network(
+        INT8,
+        optim.SGD(0.1, momentum=0.9, max_grad_norm=0.3, groups={"2": {"lr": 0.02, "momentum": 0}}),
+    ),
+    "adamw": Network(
+        INT8.replace(grads=q.Float32(), state=q.Asym(16, **RANDOM)),
+        optim.AdamW(0.02, max_grad_norm=0.5, groups={"0.bias": {"weight_decay": 0, "lr": 0.1}}),
+    ),
+    "adamw_fused": Network(INT8.replace(grads="fused"), optim.AdamW(0.02, eps=1e-4)),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }

@@ -30,11 +30,14 @@ from plan_bytes import (
     parts,
 )
 from plan_cases import (
+    ADAMW,
     BATCH,
+    CLIP_FACTOR,
     COLUMNS_S32,
     CONVERT,
     FORMATS,
     FUSED,
+    FUSED_ADAMW,
     GRADIENT_F32,
     GRADIENT_S32,
     KERNELS,
@@ -48,6 +51,7 @@ from plan_cases import (
     PRODUCT_F32,
     PRODUCT_S32,
     RELU,
+    SQUARE_SUM,
     UPDATE,
     WIDEN,
     K,
@@ -364,8 +368,11 @@ def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
         MASK: (0, {0}),
         GRADIENT_S32: (4 | 32, {9, 10, 11}),
         GRADIENT_F32: (32, {11}),
-        UPDATE: (1 | 24, set(range(9))),
-        FUSED: (1 | 4 | 24 | 32, set(range(12))),
+        UPDATE: (1 | 24, {*range(9), 12}),
+        FUSED: (1 | 4 | 24 | 32, set(range(13))),
+        CLIP_FACTOR: (0, {0}),
+        ADAMW: (24, {*range(8), 12}),
+        FUSED_ADAMW: (4 | 24 | 32, {*range(8), *range(9, 13)}),
         NORM_S32: (1, {0, 1, 3}),
         NORM_F32: (1, {1, 3}),
         NORM_BACK_S32: (0, {0, 1, 2, 3}),
@@ -385,7 +392,7 @@ def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
         assert (check(changed.sealed()) == unknown) == (i not in params), i
 
 
-@pytest.mark.parametrize("kernel", [0, KERNELS.stop, 255, 65535])
+@pytest.mark.parametrize("kernel", [0, KERNELS[-1] + 1, 255, 65535])
 def test_operations_that_there_are_not(kernel: int) -> None:
     plan = PlanBytes(DATA)
     plan.ops["kernel"][3] = kernel
@@ -401,6 +408,7 @@ PRODUCT, GRADIENT_SIZES = "the sizes do not make a product", "the sizes do not m
 LOSS_SIZES, ALONG = "the sizes do not make a loss", "scales along the sum"
 ACC, COEFFICIENTS = "the scales of the accumulator", "coefficients"
 SCALES, TOO_LONG = "more than a scale a row", "rows are too long"
+ONE_NUMBER = "the factor is not one number"
 STATE_FITS = "the state does not fit the parameter"
 SUBNORMAL, NEGATIVE = 0x00000001, 0xBF800000
 ONE = {"outer": 1, "axis": 1, "group": 1}
@@ -522,6 +530,33 @@ RULES: list[tuple[int, int, Change, str]] = [
     (COLUMNS_S32, 1, {"rows": ROWS_OUTER, "group": 1}, SCALES),
     (COLUMNS_S32, 1, {"rows": ROWS_OUTER}, ACC),
     (COLUMNS_S32, 2, {"group": 1}, ACC),
+    (UPDATE, -1, {"p12": NEGATIVE}, COEFFICIENTS),
+    (FUSED, -1, {"p12": SUBNORMAL}, COEFFICIENTS),
+    (UPDATE, 4, {"axis": 2, "group": 2}, ONE_NUMBER),
+    (SQUARE_SUM, 0, {"axis": 2}, DIFFER),
+    (SQUARE_SUM, 0, {"rows": ROWS_AXIS}, DIFFER),
+    (SQUARE_SUM, 2, {"axis": 2}, DIFFER),
+    (CLIP_FACTOR, 0, {"axis": 2}, DIFFER),
+    (CLIP_FACTOR, 1, {"axis": 2}, DIFFER),
+    *((CLIP_FACTOR, -1, {"p0": bits}, COEFFICIENTS) for bits in (0, SUBNORMAL, NEGATIVE, INF, NAN)),
+    (ADAMW, 1, {"axis": K * N - 1}, DIFFER),
+    (ADAMW, -1, {"p4": 0}, COEFFICIENTS),  # eps
+    *((ADAMW, -1, {"p3": bits}, COEFFICIENTS) for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
+    (ADAMW, -1, {"p12": INF}, COEFFICIENTS),
+    (ADAMW, -1, {"flags": 24}, "rounding"),
+    (ADAMW, 0, {"role": GRADIENT}, STATE_FITS),
+    (ADAMW, 2, {"role": PARAMETER}, STATE_FITS),
+    (ADAMW, 3, {"role": GRADIENT}, STATE_FITS),
+    (ADAMW, 2, {"axis": K * N - 1}, STATE_FITS),
+    (ADAMW, 3, {"axis": K * N - 1}, STATE_FITS),
+    (ADAMW, 4, {"axis": 2, "group": 2}, "scratch"),
+    (ADAMW, 4, {"gone": True}, "scratch"),
+    (ADAMW, 5, {"axis": 2, "group": 2}, ONE_NUMBER),
+    (FUSED_ADAMW, -1, {"p5": NAN}, COEFFICIENTS),
+    (FUSED_ADAMW, 4, {"role": PARAMETER}, STATE_FITS),
+    (FUSED_ADAMW, 0, {"axis": K * N - 1}, GRADIENT_SIZES),
+    (FUSED_ADAMW, 3, {"axis": K, "group": K}, "tile"),
+    (FUSED_ADAMW, 6, {"axis": 2, "group": 2}, "scratch"),
 ]
 
 
@@ -743,7 +778,7 @@ def test_nothing_is_read_before_anything_is_written() -> None:
         wires = [p for p in plan.tensors if plan.plan.tensors[p]["rows"] and p > plan.plan.labels]
         found = check(plan.build())
         assert found == OK or (found.tensor in wires and found.field == UNWRITTEN)
-        assert (found == OK) == (kernel == UPDATE)
+        assert (found == OK) == (kernel in (UPDATE, SQUARE_SUM, CLIP_FACTOR, ADAMW))
 
 
 # ---- all of them ---------------------------------------------------------------------------------

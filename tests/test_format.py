@@ -146,6 +146,7 @@ def page_places(title: str) -> dict[int, int]:
         *("1 convert", "2 widen", "3 product_s32", "5 relu", "6 mask", "9 gradient_s32"),
         *("11 update", "13 normalize_s32", "15 normalize_back_s32", "16 normalize_back_f32"),
         "17 columns_s32",
+        *("11 update", "30 square_sum", "31 clip_factor", "32 adamw"),
     ],
 )
 def test_the_page_has_the_places_of_the_core(title: str) -> None:
@@ -174,6 +175,10 @@ def test_the_page_has_the_places_of_operations_that_are_like_others() -> None:
     floats = [f32 | (gradient[i] & (read | written | may)) for i in range(3)]
     assert trimmed(10) == floats
     assert trimmed(12) == [update[0], *(gradient[i] for i in (1, 2, 3)), fused[4], fused[5]]
+    adamw, own = page_places("32 adamw"), page_places("33 gradient_adamw_s32")
+    errors = [gradient[i] for i in (1, 2, 3)]
+    assert trimmed(33) == [adamw[0], *errors, adamw[2], adamw[3], own[6]]
+    assert own[0] == adamw[0]
     loss = page_table("7 cross_entropy_s16, 8 cross_entropy_f32")
     for k, kernel in enumerate((7, 8)):
         names = [

@@ -1,4 +1,5 @@
-"""SGD: PyTorch's arguments, what is legal, and the coefficients of docs/numerics.md section 17."""
+"""SGD and AdamW: PyTorch's arguments, what is legal, groups, and the coefficients of
+docs/numerics.md section 17."""
 
 import copy
 import inspect
@@ -27,6 +28,8 @@ def test_defaults_and_order():
         ("weight_decay", 0.0),
         ("nesterov", False),
         ("rounding", "stochastic"),
+        ("max_grad_norm", None),
+        ("groups", None),
     ]
     given = SGD(0.1, 0.9, 0, 1e-4, True)
     assert given == SGD(lr=0.1, momentum=0.9, weight_decay=1e-4, nesterov=True)
@@ -38,7 +41,7 @@ def test_it_is_a_frozen_value_printed_as_the_code_that_makes_it():
     opt = SGD(lr=np.float32(0.5), momentum=1, rounding="half_even")
     assert repr(opt) == (
         "SGD(lr=0.5, momentum=1.0, dampening=0.0, weight_decay=0.0, nesterov=False, "
-        "rounding='half_even')"
+        "rounding='half_even', max_grad_norm=None, groups=None)"
     )
     for same in (eval(repr(opt)), copy.deepcopy(opt), pickle.loads(pickle.dumps(opt))):
         assert same == opt

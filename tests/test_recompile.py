@@ -205,7 +205,7 @@ def test_only_the_layers_named_learn(policy):
         "5.weight": "arena",
         "5.bias": "arena",
     }
-    assert set(program.states) == {"5.weight", "5.bias"}
+    assert set(program.states) == {"5.weight:momentum", "5.bias:momentum"}
     with pytest.raises(q.QfwError, match=r"0\.weight.*frozen"):
         head.grad("0.weight")
     assert head.plan.arena_bytes < net.plan.arena_bytes

@@ -7,6 +7,7 @@ from pyqfw import nn
 
 INT8, F32, LOSS = q.Policy.int8(), q.Policy.float32(), nn.CrossEntropyLoss()
 PLAIN, MOMENTUM = q.optim.SGD(0.05), q.optim.SGD(0.05, momentum=0.9)
+ADAMW = q.optim.AdamW(0.01)
 NEAREST = replace(MOMENTUM, rounding="half_away")
 RAW = {"output": q.RAW}
 
@@ -176,6 +177,13 @@ CASES = {
             asked(policy=q.Policy.full_sym().replace(grads="fused"), optimizer=PLAIN, batch=1),
         ),
         (asked(policy=F32, optimizer=PLAIN, batch=1), [""], asked(optimizer=PLAIN, batch=1)),
+    ],
+    "second-moment-bits": [
+        (
+            asked(optimizer=ADAMW),
+            ["0", "0", "2", "2"],
+            asked(policy=INT8.replace(state=q.Float32()), optimizer=ADAMW),
+        ),
     ],
     "split-accumulation": [
         (

@@ -48,6 +48,8 @@ const char *qfw_status_text(qfw_status status)
         return "backward needs a forward before it, update a backward";
     case QFW_E_FLOAT:
         return "this machine's float arithmetic is not IEEE single precision";
+    case QFW_E_NORM:
+        return "the norm of all gradients is infinite or NaN";
     default:
         return "unknown status";
     }

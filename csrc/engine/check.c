@@ -60,19 +60,22 @@ typedef struct {
 } op_fields;
 
 static const op_fields known[QFW_OP_COUNT] = {
-    [2] = {0, 0x003},     /* widen */
-    [3] = {3, 0x00F},     /* product_s32 */
-    [4] = {1, 0x009},     /* product_f32 */
-    [6] = {0, 0x001},     /* mask */
-    [9] = {0x24, 0xE00},  /* gradient_s32 */
-    [10] = {0x20, 0x800}, /* gradient_f32 */
-    [11] = {0x19, 0x1FF}, /* update */
-    [12] = {0x3D, 0xFFF}, /* gradient_update_s32 */
-    [13] = {1, 0x00B},    /* normalize_s32 */
-    [14] = {1, 0x00A},    /* normalize_f32 */
-    [15] = {0, 0x00F},    /* normalize_back_s32 */
-    [16] = {0, 0x00A},    /* normalize_back_f32 */
-    [17] = {0, 0x008},    /* columns_s32 */
+    [2] = {0, 0x003},      /* widen */
+    [3] = {3, 0x00F},      /* product_s32 */
+    [4] = {1, 0x009},      /* product_f32 */
+    [6] = {0, 0x001},      /* mask */
+    [9] = {0x24, 0xE00},   /* gradient_s32 */
+    [10] = {0x20, 0x800},  /* gradient_f32 */
+    [11] = {0x19, 0x11FF}, /* update */
+    [12] = {0x3D, 0x1FFF}, /* gradient_update_s32 */
+    [13] = {1, 0x00B},     /* normalize_s32 */
+    [14] = {1, 0x00A},     /* normalize_f32 */
+    [15] = {0, 0x00F},     /* normalize_back_s32 */
+    [16] = {0, 0x00A},     /* normalize_back_f32 */
+    [17] = {0, 0x008},     /* columns_s32 */
+    [31] = {0, 0x001},     /* clip_factor */
+    [32] = {0x18, 0x10FF}, /* adamw */
+    [33] = {0x3C, 0x1EFF}, /* gradient_adamw_s32 */
 };
 
 static bool has_unknown_fields(const qfw_plan_op *op)

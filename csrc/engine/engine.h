@@ -11,7 +11,7 @@ QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 
 /* Enough for any network of this size of machine, and few enough to check pairs. */
-enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 18, QFW_MAX_ELEMENTS = 1 << 30 };
+enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 34, QFW_MAX_ELEMENTS = 1 << 30 };
 
 /* A tensor of the plan over the rows of a step. Pointers are NULL while a plan is checked. */
 typedef struct {
@@ -80,6 +80,12 @@ static inline bool qfw_by_rows(const qfw_operand *x)
     return x->plan->kind != QFW_FLOAT32 && x->plan->rows == QFW_ROWS_OUTER && x->plan->shared == 0;
 }
 
+/* The rounding of the parameter that an update moves. */
+static inline uint32_t qfw_rounding_of(const qfw_plan_op *op)
+{
+    return op->flags >> 3 & 3u;
+}
+
 static inline float qfw_param_f32(const qfw_plan_op *op, int i)
 {
     return qfw_from_bits_f32(op->param[i]);
@@ -134,13 +140,39 @@ const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, int64
 
 /* ---- engine/update.c ---- */
 
+/* Of every operation that moves a parameter: param[12] is what lr is multiplied by, 0 for 1. */
+enum { QFW_LR_PARAM = 12 };
+
+/* Whether the params whose bits are set are floats, each 0 or positive and normal. */
+bool qfw_are_factors(const qfw_plan_op *op, uint32_t params);
+
+/* A place for the factor of all gradients, held to 0 .. 1: one number, or not there, which is 1. */
+bool qfw_is_clip(const qfw_operand *x);
+float qfw_clip_of(const qfw_operand *x);
+
+/* The learning rate of this operation. */
+float qfw_rate_of(const qfw_call *call);
+
 /* What is wrong with the coefficients of an update, the state or the scratch. */
 const char *qfw_update_fault(const qfw_call *call, const qfw_operand *param,
                              const qfw_operand *state, const qfw_operand *flags);
 
-/* Moves elements first .. first + n - 1 of the parameter (and state) by the gradient g, whose
- * element 0 belongs to `first`; `last`: the tensor ends here, scales may change. */
+/* Moves elements first .. first + n - 1 of the parameter (and state) by clip times the gradient g,
+ * whose element 0 belongs to `first`; `last`: the tensor ends here, scales may change. */
 qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const qfw_operand *state,
-                          const qfw_tensor *g, int64_t first, int64_t n, uint8_t *flags, bool last);
+                          const qfw_tensor *g, float clip, int64_t first, int64_t n, uint8_t *flags,
+                          bool last);
+
+/* ---- engine/adamw.c ---- */
+
+/* What a step of AdamW moves; `flags` has a byte for each scale of the three. */
+typedef struct {
+    const qfw_operand *param, *average, *square, *flags;
+} qfw_moments;
+
+/* As qfw_update_fault and qfw_move_range, with two moments for the state. */
+const char *qfw_adamw_fault(const qfw_call *call, const qfw_moments *of);
+void qfw_adamw_range(const qfw_call *call, const qfw_moments *of, const qfw_tensor *g, float clip,
+                     int64_t first, int64_t n, bool last);
 
 #endif

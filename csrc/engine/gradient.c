@@ -199,8 +199,42 @@ qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
     for (int64_t o = 0; o < s.out; o += tile) {
         const int64_t n = s.out - o < tile ? s.out - o : tile;
         const qfw_tensor acc = accumulate(call, o, n);
-        QFW_TRY(qfw_move_range(call, &call->at[0], &call->at[4], &acc, o * s.in, n * s.in,
+        QFW_TRY(qfw_move_range(call, &call->at[0], &call->at[4], &acc, 1.0f, o * s.in, n * s.in,
                                call->at[5].t.codes, o + n == s.out));
+    }
+    return QFW_OK;
+}
+
+static qfw_moments moments_of(const qfw_call *call)
+{
+    const qfw_moments of = {&call->at[0], &call->at[4], &call->at[5], &call->at[6]};
+    return of;
+}
+
+const char *qfw_rule_gradient_adamw_s32(const qfw_call *call)
+{
+    const qfw_moments of = moments_of(call);
+    const char *broken = fault(call);
+    broken = broken != NULL ? broken : qfw_adamw_fault(call, &of);
+    if (broken != NULL) {
+        return broken;
+    }
+    const int64_t in = sizes_of(call).in, tile = tile_of(call);
+    const bool parts = qfw_has_rows_of(of.param, in, tile) &&
+                       qfw_has_rows_of(of.average, in, tile) &&
+                       qfw_has_rows_of(of.square, in, tile);
+    return parts ? NULL : "tile";
+}
+
+qfw_status qfw_op_gradient_adamw_s32(const qfw_call *call)
+{
+    const qfw_moments of = moments_of(call);
+    const sizes s = sizes_of(call);
+    const int64_t tile = tile_of(call);
+    for (int64_t o = 0; o < s.out; o += tile) {
+        const int64_t n = s.out - o < tile ? s.out - o : tile;
+        const qfw_tensor acc = accumulate(call, o, n);
+        qfw_adamw_range(call, &of, &acc, 1.0f, o * s.in, n * s.in, o + n == s.out);
     }
     return QFW_OK;
 }

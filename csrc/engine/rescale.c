@@ -150,31 +150,41 @@ static void shift_zero(const qfw_operand *x, int64_t scale, uint16_t zero_point)
     }
 }
 
+/* 4 c R^growth, each product a coefficient's. */
+static float reach_of(float c, qfw_num most, qfw_growth growth)
+{
+    const float four = qfw_normal_f32(4.0f * c), r = qfw_num_scale_f32(most, false);
+    if (growth == QFW_AS_ONE) {
+        return four;
+    }
+    const float once = qfw_normal_f32(four * r);
+    return growth == QFW_AS_GRADIENT ? once : qfw_normal_f32(once * r);
+}
+
 static void start_scale(const qfw_operand *x, int64_t scale, const qfw_tensor *g, int64_t first,
-                        float c)
+                        float c, qfw_growth growth)
 {
     const int64_t runs = qfw_runs_per_scale(&x->t.layout);
     qfw_num most = {0, 0};
     for (int64_t r = 0; r < runs; r++) {
         most = qfw_num_max(most, largest(g, qfw_run_of(&x->t.layout, scale, r), first));
     }
-    const float reach =
-        most.mant == 0 ? 0.0f
-                       : qfw_normal_f32(qfw_normal_f32(4.0f * c) * qfw_num_scale_f32(most, false));
+    const float reach = most.mant == 0 ? 0.0f : reach_of(c, most, growth);
     if (reach == 0.0f) {
         return;
     }
     int32_t lo, hi;
-    if (x->plan->kind == QFW_ASYM) { /* room on both sides */
+    if (x->plan->kind == QFW_ASYM) { /* room on both sides, of a square on one */
         qfw_code_range(&x->t.format, &lo, &hi);
-        shift_zero(x, scale, (uint16_t)(hi / 2));
+        shift_zero(x, scale, (uint16_t)(growth == QFW_AS_SQUARE ? 0 : hi / 2));
     }
     qfw_codes_at(x, scale, &lo, &hi);
     const qfw_num s = qfw_num_ratio_up(qfw_num_f32(reach), 1, (uint32_t)hi, 24);
     x->t.scale[scale] = qfw_num_scale_f32(s, x->t.format.pow2 != 0);
 }
 
-void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, int64_t n, float c)
+void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, int64_t n, float c,
+                      qfw_growth growth)
 {
     if (x->plan->kind == QFW_FLOAT32) {
         return;
@@ -182,7 +192,7 @@ void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, 
     for (int64_t i = first; i < first + n;) {
         const qfw_run run = qfw_run_at(&x->t.layout, i);
         if (qfw_has_no_range(x, run.scale)) {
-            start_scale(x, run.scale, g, first, c);
+            start_scale(x, run.scale, g, first, c, growth);
         }
         i += run.n;
     }

@@ -14,9 +14,13 @@ void qfw_codes_at(const qfw_operand *x, int64_t scale, int32_t *lo, int32_t *hi)
  * than 16 bits: what lasts is the caller's memory. */
 void qfw_load_held(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m);
 
-/* Gives the scales of elements first .. first + n - 1 that have no range yet one that holds four
- * steps of c * |g|; g's element 0 is number `first`. */
-void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, int64_t n, float c);
+/* What a step of a tensor is proportional to: 1, |g| or g^2 (then its values are never negative). */
+typedef enum { QFW_AS_ONE, QFW_AS_GRADIENT, QFW_AS_SQUARE } qfw_growth;
+
+/* Gives the scales of elements first .. first + n - 1 that have no range yet, and whose g is not 0,
+ * one that holds four steps of c * |g|^growth; g's element 0 is number `first`. */
+void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, int64_t n, float c,
+                      qfw_growth growth);
 
 /* After a step: halves the codes of scales whose flag is set, doubles those that need little. */
 void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t *flags);

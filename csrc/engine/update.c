@@ -1,33 +1,55 @@
 /* The optimizer's step: docs/numerics.md section 17.
  *
- * update: parameter, gradient, state, flags (a byte for each scale of the parameter and the state)
+ * update: parameter, gradient, state, flags (a byte for each scale of the parameter and the state),
+ * the factor of all gradients
  * param[0..8], float32: momentum, kappa, weight decay, and the factors of the integer step: v, g, w
  * of the parameter; w of the state; g, w of the parameter in the first update.
+ * param[12], float32: what lr is multiplied by, 0 standing for 1.
  * flags: 1 nesterov; 8 * the parameter's rounding. */
 #include "base/layout.h"
 #include "base/round.h"
-#include "engine/rescale.h"
+#include "engine/lasting.h"
 #include "kernels/codes.h"
 #include "kernels/loops.h"
 
-enum { NESTEROV = 1, ROUNDING_AT = 3 };
+enum { NESTEROV = 1 };
 enum { MOMENTUM = 0, KAPPA, DECAY, STEP_V, STEP_G, STEP_W, STATE_W, STEP_G1, STEP_W1, FACTORS };
 
-static uint32_t rounding_of(const qfw_call *call)
+bool qfw_are_factors(const qfw_plan_op *op, uint32_t params)
 {
-    return call->op->flags >> ROUNDING_AT & 3u;
+    for (int i = 0; i < QFW_OP_PARAMS; i++) {
+        const uint32_t bits = (params >> i & 1u) != 0 ? op->param[i] : 0;
+        if (bits > QFW_F32_MAX || (bits != 0 && bits < QFW_F32_MIN_NORMAL)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool qfw_is_clip(const qfw_operand *x)
+{
+    return x->plan == NULL || (x->n == 1 && x->plan->rows == QFW_NO_ROWS);
+}
+
+float qfw_clip_of(const qfw_operand *x)
+{
+    const float k = x->plan == NULL ? 1.0f : *(const float *)x->t.codes;
+    return k < 1.0f ? qfw_normal_f32(k) : 1.0f;
+}
+
+float qfw_rate_of(const qfw_call *call)
+{
+    const float lr = call->progress.lr, ratio = qfw_param_f32(call->op, QFW_LR_PARAM);
+    return ratio == 0.0f ? lr : qfw_normal_f32(lr * ratio);
 }
 
 const char *qfw_update_fault(const qfw_call *call, const qfw_operand *param,
                              const qfw_operand *state, const qfw_operand *flags)
 {
-    for (int i = 0; i < FACTORS; i++) {
-        const uint32_t bits = call->op->param[i];
-        if (bits > QFW_F32_MAX || (bits != 0 && bits < QFW_F32_MIN_NORMAL)) {
-            return "coefficients";
-        }
+    if (!qfw_are_factors(call->op, ((1u << FACTORS) - 1) | 1u << QFW_LR_PARAM)) {
+        return "coefficients";
     }
-    if (rounding_of(call) > QFW_STOCHASTIC) {
+    if (qfw_rounding_of(call->op) > QFW_STOCHASTIC) {
         return "rounding";
     }
     const int64_t scales = param->scales + (state->plan != NULL ? state->scales : 0);
@@ -42,6 +64,9 @@ const char *qfw_rule_update(const qfw_call *call)
 {
     if (call->at[0].n != call->at[1].n || call->at[1].plan->rows != QFW_NO_ROWS) {
         return "the sizes differ";
+    }
+    if (!qfw_is_clip(&call->at[4])) {
+        return "the factor is not one number";
     }
     return qfw_update_fault(call, &call->at[0], &call->at[2], &call->at[3]);
 }
@@ -71,22 +96,28 @@ static qfw_coef coef(float c, float s_from, float s_to, int32_t frac, bool wide)
     return k;
 }
 
-/* The factors of this update, lr in those of the parameter. */
+/* The factors of this update, lr in those of the parameter, that of all gradients in those of g. */
 typedef struct {
     float step_v, step_g, step_w, state_v, state_g, state_w;
+    float lr, kappa, clip;
 } factors;
 
-static factors factors_of(const qfw_call *call)
+static factors factors_of(const qfw_call *call, float clip)
 {
     const bool first = call->progress.updates == 0;
-    const float lr = call->progress.lr;
+    const float lr = qfw_rate_of(call);
+    const float kappa = first ? 1.0f : qfw_param_f32(call->op, KAPPA);
+    const float step_g = qfw_normal_f32(lr * qfw_param_f32(call->op, first ? STEP_G1 : STEP_G));
     const factors f = {
         qfw_normal_f32(lr * qfw_param_f32(call->op, STEP_V)),
-        qfw_normal_f32(lr * qfw_param_f32(call->op, first ? STEP_G1 : STEP_G)),
+        qfw_normal_f32(step_g * clip),
         qfw_normal_f32(lr * qfw_param_f32(call->op, first ? STEP_W1 : STEP_W)),
         qfw_param_f32(call->op, MOMENTUM),
-        first ? 1.0f : qfw_param_f32(call->op, KAPPA),
+        qfw_normal_f32(kappa * clip),
         qfw_param_f32(call->op, first ? DECAY : STATE_W),
+        lr,
+        kappa,
+        clip,
     };
     return f;
 }
@@ -130,40 +161,25 @@ static size_t draw(job *j, int64_t i)
     return (size_t)(i - at);
 }
 
-static int64_t shorter(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static stretch stretch_at(const job *j, int64_t i, int64_t end)
 {
     stretch s = {i, end - i, 0, 0, 0};
     if (j->param->plan->kind != QFW_FLOAT32) {
         const qfw_run run = qfw_run_at(&j->param->t.layout, i);
-        s.n = shorter(s.n, run.n);
+        s.n = qfw_shorter(s.n, run.n);
         s.param = run.scale;
     }
     if (j->g->format.kind != QFW_FLOAT32) {
         const qfw_run run = qfw_run_at(&j->g->layout, i - j->first);
-        s.n = shorter(s.n, run.n);
+        s.n = qfw_shorter(s.n, run.n);
         s.g = run.scale;
     }
     if (j->state != NULL && j->state->plan->kind != QFW_FLOAT32) {
         const qfw_run run = qfw_run_at(&j->state->t.layout, i);
-        s.n = shorter(s.n, run.n);
+        s.n = qfw_shorter(s.n, run.n);
         s.state = run.scale;
     }
     return s;
-}
-
-static void put(const qfw_operand *x, int64_t first, size_t n, int64_t scale, int32_t *m)
-{
-    if (x->plan->kind == QFW_ASYM) {
-        for (size_t i = 0; i < n; i++) {
-            m[i] += x->t.zero_point[scale];
-        }
-    }
-    qfw_store_codes(&x->t, first, n, m);
 }
 
 static void flag(const job *j, const stretch *s, uint32_t events)
@@ -237,7 +253,7 @@ static void move_codes(job *j, const stretch *s)
     int32_t m[QFW_TILE], v[QFW_TILE], g[QFW_TILE];
     for (int64_t i = s->at, end = s->at + s->n; i < end;) {
         const size_t from = draw(j, i);
-        const size_t n = (size_t)shorter(end - i, QFW_TILE - (int64_t)from);
+        const size_t n = (size_t)qfw_shorter(end - i, QFW_TILE - (int64_t)from);
         qfw_load_held(&j->param->t, i, n, s->param, m);
         qfw_load_held(j->g, i - j->first, n, s->g, g);
         if (j->state != NULL) {
@@ -248,9 +264,9 @@ static void move_codes(job *j, const stretch *s)
                       ? move_long(m, of_state, g, n, &move, &state_move, j->u + from, j->u_v + from)
                       : j->call->kernels->update_s32(m, of_state, g, n, j->wide, &move, &state_move,
                                                      j->u + from, j->u_v + from);
-        put(j->param, i, n, s->param, m);
+        qfw_put_held(j->param, i, n, s->param, m);
         if (j->state != NULL) {
-            put(j->state, i, n, s->state, v);
+            qfw_put_held(j->state, i, n, s->state, v);
         }
         i += (int64_t)n;
     }
@@ -259,50 +275,10 @@ static void move_codes(job *j, const stretch *s)
 
 /* ---- floats ---- */
 
-/* n values from `first` on: where they stand, or decoded into `room`, their codes into m. */
-static float *floats_at(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m,
-                        float *room)
-{
-    if (t->format.kind == QFW_FLOAT32) {
-        return (float *)t->codes + first;
-    }
-    const float s = t->scale[scale];
-    qfw_load_held(t, first, n, scale, m);
-    if (t->format.bits <= 16) { /* what qfw_product_f32 does below 2^24 */
-        for (size_t i = 0; i < n; i++) {
-            room[i] = (float)m[i] * s;
-        }
-    } else {
-        for (size_t i = 0; i < n; i++) {
-            room[i] = qfw_product_f32(m[i], s);
-        }
-    }
-    return room;
-}
-
-/* m[i] = round(x[i] / s), or m[i] less that, held to the codes; whether one left them. */
-static bool round_into(const job *j, const qfw_operand *x, int64_t scale, const float *value,
-                       const uint32_t *u, size_t n, int32_t *m)
-{
-    const bool is_param = x == j->param;
-    const qfw_code_rule rule = {is_param ? j->rounding : j->state_rounding, 0, -QFW_QUOTIENT_MAX,
-                                QFW_QUOTIENT_MAX};
-    int32_t steps[QFW_TILE], lo, hi;
-    bool left = false;
-    qfw_codes_at(x, scale, &lo, &hi);
-    (void)j->call->kernels->quotient_f32(value, u, n, x->t.scale[scale], &rule, steps);
-    for (size_t i = 0; i < n; i++) {
-        const int32_t to = is_param ? m[i] - steps[i] : steps[i];
-        left |= to < lo - 1 || to > hi;
-        m[i] = to > hi ? hi : to < lo ? lo : to;
-    }
-    return left;
-}
-
 static void move_floats(job *j, const stretch *s)
 {
-    const qfw_float_step step = {j->call->progress.lr, qfw_param_f32(j->call->op, MOMENTUM),
-                                 j->f.state_g, qfw_param_f32(j->call->op, DECAY),
+    const qfw_float_step step = {j->f.lr, qfw_param_f32(j->call->op, MOMENTUM), j->f.kappa,
+                                 qfw_param_f32(j->call->op, DECAY),
                                  (j->call->op->flags & NESTEROV) != 0};
     const bool has_state = j->state != NULL;
     int32_t m[QFW_TILE], m_v[QFW_TILE];
@@ -310,18 +286,23 @@ static void move_floats(job *j, const stretch *s)
     uint32_t events = 0;
     for (int64_t i = s->at, end = s->at + s->n; i < end;) {
         const size_t from = draw(j, i);
-        const size_t n = (size_t)shorter(end - i, QFW_TILE - (int64_t)from);
-        const float *g = floats_at(j->g, i - j->first, n, s->g, m, of_g);
-        float *w = floats_at(&j->param->t, i, n, s->param, m, of_w);
-        float *v = has_state ? floats_at(&j->state->t, i, n, s->state, m_v, of_v) : NULL;
+        const size_t n = (size_t)qfw_shorter(end - i, QFW_TILE - (int64_t)from);
+        const float *g =
+            qfw_clipped(qfw_floats_at(j->g, i - j->first, n, s->g, m, of_g), n, j->f.clip, of_g);
+        float *w = qfw_floats_at(&j->param->t, i, n, s->param, m, of_w);
+        float *v = has_state ? qfw_floats_at(&j->state->t, i, n, s->state, m_v, of_v) : NULL;
         j->call->kernels->update_f32(w, g, v, n, &step, d);
         if (v == of_v) {
-            events |= round_into(j, j->state, s->state, v, j->u_v + from, n, m_v) ? 2u : 0u;
-            put(j->state, i, n, s->state, m_v);
+            events |= qfw_put_value(j->call, j->state, j->state_rounding, i, n, s->state, v,
+                                    j->u_v + from, m_v)
+                          ? 2u
+                          : 0u;
         }
         if (w == of_w) {
-            events |= round_into(j, j->param, s->param, d, j->u + from, n, m) ? 1u : 0u;
-            put(j->param, i, n, s->param, m);
+            events |=
+                qfw_put_less(j->call, j->param, j->rounding, i, n, s->param, d, j->u + from, m)
+                    ? 1u
+                    : 0u;
         }
         for (size_t k = 0; w != of_w && k < n; k++) {
             w[k] -= d[k];
@@ -344,7 +325,8 @@ static bool is_bytes(const qfw_format *f)
 }
 
 qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const qfw_operand *state,
-                          const qfw_tensor *g, int64_t first, int64_t n, uint8_t *flags, bool last)
+                          const qfw_tensor *g, float clip, int64_t first, int64_t n, uint8_t *flags,
+                          bool last)
 {
     const bool has_state = state->plan != NULL;
     job j;
@@ -354,8 +336,8 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
     j.state = has_state ? state : NULL;
     j.g = g;
     j.first = first;
-    j.f = factors_of(call);
-    j.rounding = (qfw_rounding)rounding_of(call);
+    j.f = factors_of(call, clip);
+    j.rounding = (qfw_rounding)qfw_rounding_of(call->op);
     j.state_rounding = has_state ? (qfw_rounding)state->plan->rounding : QFW_HALF_AWAY;
     j.key = qfw_key_of(call, param);
     j.flags = flags;
@@ -364,13 +346,13 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
     if (first == 0 && scales > 0) {
         memset(flags, 0, (size_t)scales);
     }
-    qfw_start_scales(param, g, first, n, j.f.step_g);
+    qfw_start_scales(param, g, first, n, j.f.step_g, QFW_AS_GRADIENT);
     bool integers = param->plan->kind != QFW_FLOAT32 && g->format.kind != QFW_FLOAT32;
     j.wide = is_wide(&g->format);
     j.long_w = is_wide(&param->t.format);
     if (has_state) {
         j.state_key = qfw_key_of(call, state);
-        qfw_start_scales(state, g, first, n, j.f.state_g);
+        qfw_start_scales(state, g, first, n, j.f.state_g, QFW_AS_GRADIENT);
         integers = integers && state->plan->kind != QFW_FLOAT32;
         j.long_v = is_wide(&state->t.format);
     }
@@ -396,6 +378,6 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
 
 qfw_status qfw_op_update(const qfw_call *call)
 {
-    return qfw_move_range(call, &call->at[0], &call->at[2], &call->at[1].t, 0, call->at[0].n,
-                          call->at[3].t.codes, true);
+    return qfw_move_range(call, &call->at[0], &call->at[2], &call->at[1].t,
+                          qfw_clip_of(&call->at[4]), 0, call->at[0].n, call->at[3].t.codes, true);
 }

@@ -38,7 +38,8 @@ typedef enum qfw_status {
     QFW_E_ARENA,      /* the arena is too small or not aligned to 16 bytes */
     QFW_E_ROWS,       /* no rows, or more than the plan was compiled for */
     QFW_E_ORDER,      /* backward without forward, or update without backward */
-    QFW_E_FLOAT       /* the machine's float arithmetic is not IEEE single precision */
+    QFW_E_FLOAT,      /* the machine's float arithmetic is not IEEE single precision */
+    QFW_E_NORM        /* the norm of the gradients is a NaN or an infinity */
 } qfw_status;
 
 /* One sentence, static. */

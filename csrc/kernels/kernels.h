@@ -137,6 +137,19 @@ typedef struct {
 typedef void qfw_update_f32_fn(const float *w, const float *g, float *v, size_t n,
                                const qfw_float_step *step, float *d);
 
+/* A step of AdamW (docs/numerics.md section 25): m[i] and v[i] become the new moments, d[i] what the
+ * parameter moves by. Nothing overlaps.
+ *   rest1, rest2  1 - beta1, 1 - beta2
+ *   rate, decay   lr / bias correction, lr * weight decay
+ *   least         the smallest second moment that a step is divided by
+ *   unbias        the second bias correction, as a factor of its root */
+typedef struct {
+    float beta1, rest1, beta2, rest2, eps, rate, decay, least, unbias;
+} qfw_adamw_step;
+
+typedef void qfw_adamw_f32_fn(const float *w, const float *g, float *m, float *v, size_t n,
+                              const qfw_adamw_step *step, float *d);
+
 /* The product of qfw_gemm, out's rows being out_row elements apart. */
 typedef void qfw_gemm_s32_fn(const qfw_gemm *gemm, int32_t *out, size_t out_row);
 typedef void qfw_gemm_f32_fn(const qfw_gemm *gemm, float *out, size_t out_row);

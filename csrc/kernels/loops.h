@@ -3,7 +3,10 @@
 #ifndef QFW_KERNELS_LOOPS_H
 #define QFW_KERNELS_LOOPS_H
 
+#include <math.h>
+
 #include "base/fixed.h"
+#include "base/round.h"
 #include "kernels/kernels.h"
 
 /* ---- requantization, a ratio an element: qfw_rescale of base/round.h ---- */
@@ -205,6 +208,22 @@ static inline void loop_update_f32(const float *restrict w, const float *restric
     }
     for (size_t i = 0; i < n; i++) {
         d[i] = lr * d[i];
+    }
+}
+
+/* v < least is false for a NaN, which stays one. */
+static inline void loop_adamw_f32(const float *restrict w, const float *restrict g,
+                                  float *restrict m, float *restrict v, size_t n,
+                                  const qfw_adamw_step *s, float *restrict d)
+{
+    for (size_t i = 0; i < n; i++) {
+        m[i] = s->beta1 * m[i] + s->rest1 * g[i];
+        v[i] = s->beta2 * v[i] + s->rest2 * (g[i] * g[i]);
+        const float held = v[i] < s->least ? s->least : v[i];
+        d[i] = qfw_div_f32(s->rate * m[i], sqrtf(held) * s->unbias + s->eps);
+    }
+    for (size_t i = 0; s->decay != 0.0f && i < n; i++) {
+        d[i] += s->decay * w[i];
     }
 }
 

@@ -25,3 +25,9 @@ void qfw_update_f32_avx2(const float *w, const float *g, float *v, size_t n,
 {
     loop_update_f32(w, g, v, n, step, d);
 }
+
+void qfw_adamw_f32_avx2(const float *w, const float *g, float *m, float *v, size_t n,
+                        const qfw_adamw_step *step, float *d)
+{
+    loop_adamw_f32(w, g, m, v, n, step, d);
+}

@@ -21,7 +21,7 @@ def lower(
     nodes: list[Node],
     policy: Policy,
     loss: nn.Loss | None,
-    optimizer: optim.SGD | None,
+    optimizer: optim.Optimizer | None,
     batch: int,
 ) -> Program:
     """The operations of a traced model, section by section."""
@@ -40,7 +40,7 @@ def lower(
     if loss is not None:
         gradients = Gradients(batch, optimizer)
         ops, program.labels, program.loss = backward(tape, gradients)
-        program.sections |= {"backward": ops, "update": gradients.updates}
+        program.sections |= {"backward": ops, "update": gradients.update_section()}
         program.gradients, program.states = gradients.gradients, gradients.states
     program.wires = {path: tape.kept(t) for path, t in tape.wires.items()}
     return program

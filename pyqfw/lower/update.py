@@ -14,7 +14,7 @@ from .tape import Tape
 from .trace import Node
 
 FOLDED_X, DIAGONAL = 4, 32
-NESTEROV, ROUNDING_AT = 1, 3
+NESTEROV, ROUNDING_AT, LR_PARAM = 1, 3, 12
 TILE_BYTES = {False: 16 * 1024, True: 128 * 1024}  # of accumulators, for short and long batches
 LONG = 8
 
@@ -39,7 +39,7 @@ class Gradients:
     """Lowers the gradients of a layer's parameters, and collects what an update needs."""
 
     batch: int
-    optimizer: optim.SGD | None
+    optimizer: optim.Optimizer | None
     gradients: dict[str, Tensor] = field(default_factory=dict)
     states: dict[str, Tensor] = field(default_factory=dict)
     updates: list[Op] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Gradients:
     ) -> None:
         """The gradient of p, sums of error * x; without x, of the error itself."""
         policy, fused = node.policy, node.policy.grads == "fused"
-        state = self._state(p, policy.state)
+        states = self._states(p, policy.state)
         arithmetic = policy.bias_grad if x is None else policy.weight_grad
         grad = None
         if not fused:
@@ -67,19 +67,36 @@ class Gradients:
         if arithmetic == "float32":
             grad_at_hand = self._float(tape, ops, node, p, error, x, grad, sums)
             if fused:
-                ops.append(self._update(node.path, p, grad_at_hand, state))
+                ops.append(self._update(node.path, p, grad_at_hand, states))
         else:
-            ops.append(self._sym(tape, node, p, error, x, grad, state, sums))
+            ops.append(self._sym(tape, node, p, error, x, grad, states, sums))
         if grad is not None and self.optimizer is not None:
-            self.updates.append(self._update(node.path, p, grad, state))
+            self.updates.append(self._update(node.path, p, grad, states))
 
-    def _state(self, p: Tensor, fmt: Format) -> Tensor | None:
-        if self.optimizer is None or not self.optimizer.has_state:
-            return None
-        stream = stream_of(p.name, "momentum")
-        state = Tensor(f"{p.name}:momentum", p.shape, "state", fmt, stream=stream)
-        self.states[p.name] = state
-        return state
+    def update_section(self) -> list[Op]:
+        """The updates; before them, where gradients are clipped, the factor that they take."""
+        if self.optimizer is None or self.optimizer.max_grad_norm is None or not self.updates:
+            return self.updates
+        ops: list[Op] = []
+        total: Tensor | None = None
+        for grad in self.gradients.values():
+            so_far, total = total, Tensor(f"{grad.name} squares", (), "scratch", Float32())
+            ops.append(Op("square_sum", "update", (total, grad, so_far)))
+        factor = Tensor("clip factor", (), "scratch", Float32())
+        ops.append(Op("clip_factor", "update", (factor, total), {0: self.optimizer.max_grad_norm}))
+        for op in self.updates:
+            op.places = (*op.places, factor)
+        return [*ops, *self.updates]
+
+    def _states(self, p: Tensor, fmt: Format) -> list[Tensor]:
+        """What the optimizer keeps for a parameter."""
+        roles = () if self.optimizer is None else self.optimizer.of(p.name).states
+        made = []
+        for role in roles:
+            name = f"{p.name}:{role}"
+            made.append(Tensor(name, p.shape, "state", fmt, stream=stream_of(p.name, role)))
+            self.states[name] = made[-1]
+        return made
 
     def _float(
         self,
@@ -115,7 +132,7 @@ class Gradients:
         error: Tensor,
         x: Tensor | None,
         grad: Tensor | None,
-        state: Tensor | None,
+        states: list[Tensor],
         sums: Sums,
     ) -> Op:
         """In integers, a tile of outputs at a time, into the gradient or the parameter itself."""
@@ -131,8 +148,8 @@ class Gradients:
                 f"summed for the bias; a batch of at most {INT32_MAX // largest(e.fmt.bits)} fits"
             )
         flags |= sums.flags if wire is not None else 0
-        whole = [t.fmt for t in (grad, *([p, state] if grad is None else [])) if t is not None]
-        tile = _tile(p, [f for f in whole if f is not None], terms)
+        whole = [t.fmt for t in ([p, *states] if grad is None else [grad]) if t.fmt is not None]
+        tile = _tile(p, whole, terms)
         if len(p.shape) > 1 and (wire is None or sums.diagonal):  # an output has no rows of its own
             tile = (p.size, 1)
         acc = Tensor(f"{p.name}:sums", tile, "scratch", ACCUMULATOR, spread="tensor")
@@ -141,12 +158,12 @@ class Gradients:
         if grad is not None:
             op = Op("gradient_s32", path, (grad, e, wire, acc), params, flags, (0, 3))
         else:
-            op = self._update(path, p, None, state)
-            op.kernel = "gradient_update_s32"
-            op.places = (p, e, wire, acc, state, op.places[3])
+            op = self._update(path, p, None, states)
+            op.kernel = f"gradient_{op.kernel}_s32"
+            op.places = (p, e, wire, acc, *op.places[2:])
             op.params |= params
             op.flags |= flags
-            op.writes = (0, 3, 4, 5)
+            op.writes = (0, 3, *range(4, len(op.places)))
         op.macs, op.note = macs, str(proof)
         return op
 
@@ -176,17 +193,37 @@ class Gradients:
             wire = make.widened(wire, path, extra=extra, columns=sums.inner)
         return e, wire, 0
 
-    def _update(self, path: str, p: Tensor, grad: Tensor | None, state: Tensor | None) -> Op:
-        sgd = self.optimizer
-        assert sgd is not None
-        c = sgd.coefficients()
-        factors = [sgd.momentum, 1.0 - sgd.dampening, sgd.weight_decay]
-        factors += map(float, (c.step_v, c.step_g, c.step_w, c.state_w, c.step_g1, c.step_w1))
-        flags = ROUNDINGS.index(sgd.rounding) << ROUNDING_AT | (NESTEROV if sgd.nesterov else 0)
-        scales = sum(_scales(t) for t in (p, state) if t is not None)
+    def _update(self, path: str, p: Tensor, grad: Tensor | None, states: list[Tensor]) -> Op:
+        assert self.optimizer is not None
+        own = self.optimizer.of(p.name)
+        scales = sum(_scales(t) for t in (p, *states))
         scratch = Tensor(f"{p.name} flags", (scales,), "scratch") if scales else None
-        params: dict[int, int | float] = dict(enumerate(factors))
-        return Op("update", path, (p, grad, state, scratch), params, flags, (0, 2, 3))
+        flags = ROUNDINGS.index(own.rounding) << ROUNDING_AT
+        if isinstance(own, optim.AdamW):
+            places: tuple[Tensor | None, ...] = (p, grad, *states, scratch)
+            op = Op("adamw", path, places, _adamw_params(own), flags, (0, 2, 3, 4))
+        else:
+            assert isinstance(own, optim.SGD)
+            flags |= NESTEROV if own.nesterov else 0
+            places = (p, grad, states[0] if states else None, scratch)
+            op = Op("update", path, places, _sgd_params(own), flags, (0, 2, 3))
+        ratio = self.optimizer.ratio(p.name)
+        if ratio != 1.0:
+            op.params[LR_PARAM] = ratio
+        return op
+
+
+def _sgd_params(sgd: optim.SGD) -> dict[int, int | float]:
+    c = sgd.coefficients()
+    factors = [sgd.momentum, 1.0 - sgd.dampening, sgd.weight_decay]
+    factors += map(float, (c.step_v, c.step_g, c.step_w, c.state_w, c.step_g1, c.step_w1))
+    return dict(enumerate(factors))
+
+
+def _adamw_params(adam: optim.AdamW) -> dict[int, int | float]:
+    one, two = adam.betas
+    floats = (one, 1.0 - one, two, 1.0 - two, adam.eps, adam.weight_decay)
+    return {**dict(enumerate(floats)), **dict(enumerate(adam.fixed_betas(), len(floats)))}
 
 
 def _scales(t: Tensor) -> int:

@@ -1,17 +1,13 @@
 """Training in float32 against PyTorch, from the same weights, one thread."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
+from train_twins import BATCH, FIRST, LAST, LR, SIZES, STEPS, batches, error, layers
 
 import pyqfw as q
 from pyqfw import nn
 
-SIZES = (20, 16, 12, 5)
-BATCH, STEPS, LR = 32, 50, 0.05
-FIRST, LAST = 1e-5, 1e-3  # relative errors, norm-wise per tensor
 OPTIMIZERS = {
     "plain": {},
     "momentum": {"momentum": 0.9},
@@ -31,13 +27,6 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def layers(module):
-    """The same network of either library."""
-    pairs = itertools.pairwise(SIZES)
-    made = [layer for a, b in pairs for layer in (module.Linear(a, b), module.ReLU())]
-    return module.Sequential(*made[:-1])
-
-
 def session(given, seed=3, policy=None):
     plan = q.compile(
         layers(nn),
@@ -49,23 +38,6 @@ def session(given, seed=3, policy=None):
         seed=seed,
     )
     return q.Session(plan)
-
-
-def batches(rows=(BATCH,), seed=1):
-    """Classes in so much noise that the loss does not vanish; batches of so many rows in turn."""
-    rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(SIZES[-1], SIZES[0]))
-    for i in range(STEPS):
-        y = rng.integers(0, SIZES[-1], rows[i % len(rows)])
-        x = 0.4 * centres[y] + rng.normal(size=(len(y), SIZES[0]))
-        yield x.astype(np.float32), y
-
-
-def error(ours, theirs):
-    """The norm of the difference over the norm, in float64."""
-    a, b = (np.asarray(t, np.float64) for t in (ours, theirs))
-    assert a.shape == b.shape
-    return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
 class Twins:
