@@ -186,7 +186,7 @@ TENSORS: list[tuple[int, dict[str, Any], str]] = [
     (WIRE_0, {"space": 3}, ENUMS),
     (WIRE_0, {"role": 6}, ENUMS),
     (WIRE_0, {"kind": 5}, ENUMS),
-    (WIRE_0, {"range": 2}, ENUMS),
+    (WIRE_0, {"range": 3}, ENUMS),
     (WIRE_0, {"rounding": 3}, ENUMS),
     (WIRE_0, {"rows": 3}, ENUMS),
     (WIRE_0, {"pow2": 2}, ENUMS),

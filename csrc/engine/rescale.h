@@ -14,6 +14,9 @@ void qfw_codes_at(const qfw_operand *x, int64_t scale, int32_t *lo, int32_t *hi)
  * than 16 bits: what lasts is the caller's memory. */
 void qfw_load_held(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m);
 
+/* The largest |value| of a tensor of n elements, rounded up to 24 bits. */
+qfw_num qfw_largest(const qfw_tensor *x, int64_t n);
+
 /* Gives the scales of elements first .. first + n - 1 that have no range yet one that holds four
  * steps of c * |g|; g's element 0 is number `first`. */
 void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, int64_t n, float c);
