@@ -178,6 +178,13 @@ def same_kept(net: Net, session: q.Session) -> None:
         same_tensor(session.tensor(name), t, name)
     for name, t in net.state.items():
         same_tensor(session.tensor(f"{name}:momentum"), t, f"{name}:momentum")
+    for name in session.plan.program.gains:
+        path = name.removesuffix(" gain")
+        if path in net.gains.now:
+            expected = np.array([net.gains.now[path], net.gains.next[path]], np.float32)
+            same_floats(session.tensor(name).codes, expected, name)
+        else:
+            assert net.steps == 0  # none before the first batch
 
 
 def same_tensor(found: QTensor, expected: Tensor, what: str) -> None:
