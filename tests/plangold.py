@@ -21,6 +21,7 @@ BATCH, INPUTS, HIDDEN, CLASSES = 4, 5, 6, 3
 STOCHASTIC = {"rounding": "stochastic"}
 SYM = dict.fromkeys(("forward", "weight_grad", "bias_grad", "prop"), "sym")
 INT8 = q.Policy.int8()
+HINDSIGHT = q.Sym(8, range="hindsight", **STOCHASTIC)
 MOMENTUM = optim.SGD(0.1, momentum=0.9)
 ALL = optim.SGD(0.05, momentum=0.8, nesterov=True, weight_decay=0.01)
 
@@ -96,6 +97,12 @@ def many_plans() -> dict[str, q.Plan]:
         "deep": build(INT8, deep(), input_shape=(2, INPUTS)),
         "deep, fused": build(
             INT8.replace(grads="fused", errors=row), deep(), input_shape=(2, INPUTS)
+        ),
+        "hindsight": build(INT8.replace(wires=HINDSIGHT, errors=HINDSIGHT)),
+        "hindsight, deep": build(
+            INT8.replace(wires=q.Sym(5, range="hindsight"), errors=q.Sym(8, range=1.0)),
+            deep(),
+            input_shape=(2, INPUTS),
         ),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),

@@ -142,7 +142,10 @@ def page_places(title: str) -> dict[int, int]:
 
 @pytest.mark.parametrize(
     "title",
-    ["1 convert", "2 widen", "3 product_s32", "5 relu", "6 mask", "9 gradient_s32", "11 update"],
+    [
+        *("1 convert", "2 widen", "3 product_s32", "5 relu", "6 mask", "9 gradient_s32"),
+        *("11 update", "35 commit"),
+    ],
 )
 def test_the_page_has_the_places_of_the_core(title: str) -> None:
     found = page_places(title)
