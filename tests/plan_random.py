@@ -256,7 +256,9 @@ class Maker:
 
     def coded(self, n: int, gained: bool) -> int:
         """What a product writes: at a fixed range, or at one in hindsight, which has a gain."""
-        known = {"range": 2, "limit": 0.0} if gained else {"range": 1, "limit": self.pick(1.0, 1e-9)}
+        known = (
+            {"range": 2, "limit": 0.0} if gained else {"range": 1, "limit": self.pick(1.0, 1e-9)}
+        )
         return self.new(
             n * self.positions, self.pick(S8, S16), True, **self.whole(n * self.positions), **known
         )

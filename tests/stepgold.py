@@ -85,6 +85,16 @@ NETWORKS = {
     "split_sums": Network(INT8.replace(**WIDE), ALL),
     "frozen_layer": Network(INT8, MOMENTUM, frozen=True),
     "quant_layer": Network(INT8, MOMENTUM, quant=True),
+    "hindsight": Network(
+        INT8.replace(
+            wires=q.Sym(8, range="hindsight"), errors=q.Sym(8, range="hindsight", **RANDOM)
+        ),
+        MOMENTUM,
+        before=2,
+    ),
+    "hindsight_fused": Network(
+        INT8.replace(wires=q.Sym(8, range="hindsight"), grads="fused"), PLAIN, quant=True, before=1
+    ),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }

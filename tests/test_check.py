@@ -31,9 +31,9 @@ from plan_bytes import (
 )
 from plan_cases import (
     BATCH,
-    CONVERT,
     CODES,
     COMMIT,
+    CONVERT,
     FOLLOWING,
     FORMATS,
     FUSED,

@@ -200,14 +200,14 @@ def test_a_session_has_no_gain_before_a_batch() -> None:
     before = {n: bytes(net.tensor(n).data) for n in net.plan.program.parameters}
     with pytest.raises(q.NonFiniteError):
         net.step(np.full_like(x, np.nan), y)
-    with pytest.raises(q.QfwError, match="label|classes"):
+    with pytest.raises(q.QfwError, match=r"label|classes"):
         net.step(x, y + 100)
     assert set(map(tuple, gains(net).values())) == {(0.0, 0.0)}
     assert before == {n: bytes(net.tensor(n).data) for n in net.plan.program.parameters}
     net.step(x, y)
     net.predict(x)
     kept = gains(net)
-    with pytest.raises(q.QfwError, match="label|classes"):
+    with pytest.raises(q.QfwError, match=r"label|classes"):
         net.step(2 * x, y + 100)  # found after the forward: the next gain is put back
     assert gains(net) == kept
 
@@ -215,7 +215,7 @@ def test_a_session_has_no_gain_before_a_batch() -> None:
 def test_zeros_are_no_range() -> None:
     """The first gain is 1 where nothing but zeros was seen."""
     case = Case(mlp(4, 3, 2, bias=False), BOTH, size=0.0)
-    net, session = case.check()
+    _, session = case.check()
     assert gains(session)["l0:wire gain"][0] < 1
     session = q.Session(case.plan())
     session.forward(np.zeros((4, 4), np.float32))

@@ -29,9 +29,7 @@ POLICIES["one scale"] = POLICIES["stochastic"].replace(weights=q.Sym(8, **RANDOM
 POLICIES["by column"] = POLICIES["stochastic"].replace(weights=q.Sym(8, axis=1))
 POLICIES["by row"] = POLICIES["stochastic"].replace(input=q.Sym(8, axis="row"))
 POLICIES["by row, one scale"] = POLICIES["one scale"].replace(input=q.Sym(8, axis="row"))
-POLICIES["wide"] = POLICIES["int16"].replace(
-    input=q.Sym(16), weights=q.Sym(16), bias=q.Float32()
-)
+POLICIES["wide"] = POLICIES["int16"].replace(input=q.Sym(16), weights=q.Sym(16), bias=q.Float32())
 
 
 def compiled(policy: q.Policy, sizes: tuple[int, ...], batch: int, bias: bool = True) -> q.Plan:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..formats import Float32
 from .ir import ACCUMULATOR, Op, Tensor
-from .operands import Operands, convert, is_plain, store
+from .operands import Operands, as_dynamic, convert, is_plain, store
 from .tape import Tape, Taped
 from .update import Gradients
 
@@ -30,8 +30,8 @@ class Backward:
         """The error of a layer's output in the policy's format."""
         node = taped.node
         fmt = node.policy.errors
-        if error is self.loss_error and fmt.range == "hindsight":
-            fmt = replace(fmt, range="dynamic")  # a handful of values, relative to nothing
+        if error is self.loss_error:  # a handful of values, relative to nothing
+            fmt = as_dynamic(fmt)
         stored = store(error, node.out_shape, fmt, node.path, "error")
         if isinstance(stored.fmt, Float32) and isinstance(error.fmt, Float32):
             error.role, error.name = "error", stored.name

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import QfwError
-from ..formats import Float32, Format
+from ..formats import Float32
 from .context import INSIDE
 from .ir import ACCUMULATOR, Op, Program, Tensor, Watch
-from .operands import is_plain, per_tensor
+from .operands import as_dynamic, is_hindsight, is_plain, per_tensor
 
 GAINS = 8  # of a commit
 TILE_BYTES = 1024  # of accumulators
@@ -55,11 +55,7 @@ def watch(program: Program) -> None:
     for t in program.tensors:
         if is_hindsight(t.fmt):
             assert t.fmt is not None
-            t.fmt = replace(t.fmt, range="dynamic")
-
-
-def is_hindsight(fmt: Format | None) -> bool:
-    return fmt is not None and fmt.range == "hindsight"
+            t.fmt = as_dynamic(t.fmt)
 
 
 def _masks_hindsight(op: Op) -> bool:
