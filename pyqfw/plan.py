@@ -204,8 +204,8 @@ def build(request: Request, watching: bool = False) -> Plan:
     nodes = trace(request.model, request.input_shape, request.policy, request.train)
     if request.policy.input.range == "hindsight":
         raise QfwError(
-            f"input={request.policy.input!r}: a hindsight range follows the scale of what comes in, "
-            f'and the input has none; choose range="dynamic" or a number'
+            f"input={request.policy.input!r}: a hindsight range follows the scale of what comes "
+            f'in, and the input has none; choose range="dynamic" or a number'
         )
     for node in nodes:
         _check_fused(node, request)

@@ -248,6 +248,30 @@ def test_an_inference_plan_is_calibrated_by_a_forward() -> None:
     fresh.predict(x)
 
 
+def test_an_inference_of_its_own_has_the_same_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, case = started()
+    monkeypatch.setattr(nn.ReLU, "trains_otherwise", True)
+    own = q.Session(case.plan())
+    assert len(own.plan.program.sections["infer"]) == 5
+    assert own.plan.program.gains.keys() == net.plan.program.gains.keys()
+    for x, y in case.data():
+        assert own.step(x, y) == net.step(x, y)
+        kept = gains(own)
+        assert own.predict(5 * x).tobytes() == net.predict(5 * x).tobytes()
+        assert gains(own) == kept == gains(net)
+
+
+def test_the_core_refuses_what_is_no_gain() -> None:
+    for bad in ((0.0, 0.0), (-1.0, 0.0), (np.nan, 0.0), (1.0, np.inf), (1.0, -1.0), (1e-40, 0.0)):
+        net, case = started()
+        x, y = next(case.data())
+        net.step(x, y)
+        held = net._gains["l0:wire gain"].view(np.float32)
+        held[:] = bad
+        with pytest.raises(q.QfwError, match="scale"):
+            net._run("forward", len(x), x=x)
+
+
 REFUSED = {
     "the input": ({"input": WIRES}, r"input=.*hindsight.*choose range=\"dynamic\" or a number"),
     "rows": ({"input": q.Sym(8, axis="row")}, "layer 'l0': wires=.*'input:wire' has several"),
