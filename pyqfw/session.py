@@ -64,6 +64,7 @@ class Session:
         self._turn = 0  # walks begun
         self._has_gradients = False
         self._gains = {n: self._spaces.parts(t, 1)[0] for n, t in plan.program.gains.items()}
+        self._known = not self._gains  # every gain is there
         self._first: Array | None = None  # rows of a forward whose errors have no gain yet
         self._fragile = _may_fail_late(plan) or bool(self._gains)
         self._classes = prod(plan.nodes[-1].out_shape)
@@ -290,7 +291,11 @@ class Session:
 
     def _unset(self, ending: str) -> list[str]:
         """Gains of hindsight ranges that there are not yet."""
-        return [n for n, g in self._gains.items() if n.endswith(ending) and not g[:4].any()]
+        if self._known:
+            return []
+        missing = [name for name, g in self._gains.items() if not g[:4].any()]
+        self._known = not missing
+        return [name for name in missing if name.endswith(ending)]
 
     def _calibrate(self, data: Array, labels: Array | None) -> None:
         """Gives those their first value, of what this batch asks for under dynamic ranges; without
