@@ -52,6 +52,7 @@ class _Lib:
     QFW_GRADIENT: Final = 1
     QFW_HALF_AWAY: Final = 0
     QFW_HALF_EVEN: Final = 1
+    QFW_HINDSIGHT: Final = 2
     QFW_I16: Final = 2
     QFW_I32: Final = 4
     QFW_I8: Final = 0

@@ -14,7 +14,6 @@ from . import _arrays as arrays
 from . import nn, optim, wire
 from .errors import QfwError, ShapeError
 from .findings import Case, Finding, examine
-from .formats import Format
 from .lower import Memory, Node, Op, Program, lower, plan_memory, trace
 from .lower.ir import SECTIONS
 from .policy import Policy
@@ -186,15 +185,24 @@ def compile(
     return build(Request(model, *settings))
 
 
-def build(request: Request) -> Plan:
-    """The plan of a request, which is checked."""
+def build(request: Request, watching: bool = False) -> Plan:
+    """The plan of a request, which is checked.
+
+    `watching`: with dynamic ranges instead of hindsight ones, to find the first gains of those.
+    """
     request = _checked(request)
     nodes = trace(request.model, request.input_shape, request.policy, request.train)
+    if request.policy.input.range == "hindsight":
+        raise QfwError(
+            f"input={request.policy.input!r}: a hindsight range follows the scale of what comes "
+            f'in, and the input has none; choose range="dynamic" or a number'
+        )
     for node in nodes:
-        _check_formats(node, request)
+        _check_fused(node, request)
     if request.optimizer is not None:
         optim.check_names(request.optimizer, _parameters(nodes))
-    program = lower(nodes, request.policy, request.loss, request.optimizer, request.batch)
+    given = (request.policy, request.loss, request.optimizer, request.batch)
+    program = lower(nodes, *given, watching)
     memory = plan_memory(program)
     if memory.arena_bytes >= 2**31 or memory.const_bytes >= 2**31:
         raise QfwError(f"the plan needs {memory.arena_bytes} bytes of arena; 2^31 - 1 is the most")
@@ -243,16 +251,7 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(map(int, sizes))
 
 
-def _check_formats(node: Node, request: Request) -> None:
-    """What a step cannot do yet, by name."""
-    fmt = getattr(node.layer, "fmt", None)
-    fields = {name: getattr(node.policy, name) for name in ("input", "wires", "errors")}
-    for name, value in {**fields, "Quant": fmt}.items():
-        if isinstance(value, Format) and value.range == "hindsight":
-            raise QfwError(
-                f"layer '{node.path}': {name}={value!r}: a step has dynamic and fixed ranges; "
-                f'choose range="dynamic" or a number'
-            )
+def _check_fused(node: Node, request: Request) -> None:
     if request.loss is None or not node.learns:
         return
     if node.policy.grads != "fused":

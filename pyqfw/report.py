@@ -94,7 +94,8 @@ def _epilogue(op: Op) -> str:
     if not op.kernel.startswith("product"):
         return ""
     parts = ["bias"] * (op.places[3] is not None) + ["ReLU"] * (op.flags & 1)
-    return " + ".join(parts + ["mask"] * (op.places[4] is not None))
+    parts += ["mask"] * (op.places[4] is not None)
+    return " + ".join(parts + ["requantize"] * (len(op.places) > 6))
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import dropwhile
+from itertools import dropwhile, islice
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from . import feed, initial, quant, saving
+from . import calibrate, feed, initial, quant, saving
 from ._arrays import Array
 from ._core import ffi, lib
 from ._spaces import Spaces, aligned
@@ -72,7 +72,10 @@ class Session:
         self._rows = 0
         self._turn = 0  # walks begun
         self._has_gradients = False
-        self._fragile = _may_fail_late(plan)
+        self._gains = {n: self._spaces.parts(t, 1)[0] for n, t in plan.program.gains.items()}
+        self._known = not self._gains  # every gain is there
+        self._first: Array | None = None  # rows of a forward whose errors have no gain yet
+        self._fragile = _may_fail_late(plan) or bool(self._gains)
         self._classes = prod(plan.nodes[-1].out_shape)
         self._end = len(plan.ops) - 1
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
@@ -94,6 +97,9 @@ class Session:
         data = self._inputs(x)
         rows = len(data)
         labels = feed.labels(y, rows, self._classes)
+        if self._unset("gain"):
+            feed.blame(data, x)
+            self._calibrate(data, self._labels(y, rows))
         kept = self._begin()
         with quant.float_mode():
             pointers = ffi.from_buffer(data), ffi.from_buffer(labels)
@@ -109,6 +115,9 @@ class Session:
         data = self._inputs(x)
         out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
         feed.blame(data, x)
+        if self._unset("wire gain"):
+            self._calibrate(data, None)
+        self._first = data.copy() if self._unset("error gain") else None
         self._run("forward", len(data), x=data)
         self._run("output", len(data), out=out)
         return out
@@ -119,6 +128,9 @@ class Session:
         if self._last != self._plan.section("output").stop - 1:
             raise QfwError("backward needs a forward right before it")
         labels = self._labels(y, self._rows)
+        if self._first is not None:
+            self._calibrate(self._first, labels)
+            self._first = None
         self._run("backward", self._rows, y=labels)
         self._has_gradients = True
         if any(node.policy.grads == "fused" for node in self._plan.nodes):
@@ -145,7 +157,12 @@ class Session:
         feed.blame(data, x)
         if y is not None or self._plan.request.loss is not None:
             self._needs_loss("trace with y")
-            return self._traced(data, self._labels(() if y is None else y, len(data)))
+            labels = self._labels(() if y is None else y, len(data))
+            if self._unset("gain"):
+                self._calibrate(data, labels)
+            return self._traced(data, labels)
+        if self._unset("gain"):
+            self._calibrate(data, None)
         return self._traced(data, np.empty(0, np.int32))
 
     # --- asking -----------------------------------------------------------------------------------
@@ -156,6 +173,11 @@ class Session:
         out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
         if len(data):
             target = ffi.from_buffer("float[]", out, require_writable=True)
+            for name in self._unset("wire gain"):
+                raise QfwError(
+                    f"predict: '{name}' is not known yet: a hindsight range needs a step() or "
+                    f"forward() on a batch before"
+                )
             self._begin()
             with quant.float_mode():
                 status = lib.qfw_infer(self._net, ffi.from_buffer(data), len(data), target)
@@ -184,9 +206,10 @@ class Session:
         self._done(lib.qfw_set_progress(self._net, progress), "lr")
 
     def tensor(self, name: str) -> QTensor:
-        """A parameter ("0.weight") or optimizer state ("0.weight:momentum") as it is stored."""
+        """A parameter ("0.weight"), optimizer state ("0.weight:momentum") or gain of a hindsight
+        range ("0:wire gain": the one in force, and the next one) as it is stored."""
         program = self._plan.program
-        known = {**program.parameters, **program.states}
+        known = {**program.parameters, **program.states, **program.gains}
         return self._spaces.read(_known(known, name, "tensor"), self._rows)
 
     def grad(self, name: str) -> QTensor:
@@ -297,6 +320,9 @@ class Session:
         for name, t in mine.states.items():
             if same and name in theirs.states:
                 self._spaces.write(t, _converted(other._spaces.read(theirs.states[name], 1), t))
+        for name, gain in self._gains.items():
+            if calibrate.relation(mine, name) == calibrate.relation(theirs, name):
+                gain[:] = other._gains[name]
         progress = other._get()
         keep = self._get()
         keep.step = progress.step
@@ -304,6 +330,31 @@ class Session:
             keep.updates, keep.lr = progress.updates, progress.lr
             self.epochs = other.epochs
         self._done(lib.qfw_set_progress(self._net, keep), "recompile")
+
+    def _unset(self, ending: str) -> list[str]:
+        """Gains of hindsight ranges that there are not yet."""
+        if self._known:
+            return []
+        missing = [name for name, g in self._gains.items() if not g[:4].any()]
+        self._known = not missing
+        return [name for name in missing if name.endswith(ending)]
+
+    def _calibrate(self, data: Array, labels: Array | None) -> None:
+        """Gives those their first value, of what this batch asks for under dynamic ranges; without
+        labels, those of the forward."""
+        twin = Session(build(self._plan.request, watching=True))
+        twin._take_over(self)
+        end = None if labels is not None else twin._plan.section("backward").start
+        empty = np.empty(0, np.int32)
+        walked = islice(twin._traced(data, empty if labels is None else labels), end)
+        found = calibrate.gains(
+            (op for op, _ in walked),
+            twin._plan.program.watched,
+            lambda t: twin._spaces.read(t, len(data)),
+        )
+        for name in self._unset("gain"):
+            if name in found:
+                self._gains[name].view(np.float32)[:] = found[name], 0.0
 
     def _load(self, values: Mapping[str, Array]) -> None:
         parameters = self._plan.program.parameters

@@ -21,6 +21,7 @@ PLACES, PARAMS = 8, 15
 
 KINDS = {"float32": 0, "sym": 1, "asym": 2, "index": 3, "bytes": 4}
 NO_ROWS, ROWS_OUTER, ROWS_AXIS = range(3)
+DYNAMIC, FIXED, HINDSIGHT = range(3)
 
 # The numbers of kernels.def.
 KERNELS = {
@@ -45,6 +46,7 @@ KERNELS = {
     "clip_factor": 31,
     "adamw": 32,
     "gradient_adamw_s32": 33,
+    "commit": 35,
 }
 
 
@@ -88,12 +90,18 @@ def _tensor(t: Tensor, memory: Memory) -> bytes:
     shared = int(layout.shared) if rows != ROWS_AXIS else 0
     return TENSOR.pack(
         *enums,
-        *(int(fixed is not None), rounding, rows, shared, 0, 0),
+        *(_range(t, fixed), rounding, rows, shared, 0, 0),
         *(outer, axis, layout.inner, min(group, 2**32 - 1)),
         *memory.of(t),
         t.stream,
         0.0 if fixed is None else fixed,
     )
+
+
+def _range(t: Tensor, fixed: float | None) -> int:
+    if fixed is not None:
+        return FIXED
+    return HINDSIGHT if t.fmt is not None and t.fmt.range == "hindsight" else DYNAMIC
 
 
 def _format(t: Tensor) -> tuple[int, int, int, int, float | None, int]:

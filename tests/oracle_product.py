@@ -96,7 +96,8 @@ def product_at(a: Operand, b: Operand, k: int, sigma: Array, bias: bool = False)
     assert chunk * a.bound * b.bound <= o.INT32_MAX
     acc = divided(total, h, "half_away")
     assert np.abs(acc).max(initial=0) < 2 ** (30 if bias else 31)
-    return Acc(acc, np.broadcast_to(lift(sigma, h), acc.shape))
+    one = a.scale[0, 0] if (a.scale == a.scale[0, 0]).all() else None
+    return Acc(acc, np.broadcast_to(lift(sigma, h), acc.shape), one)
 
 
 def seed_of(beta: Fraction, sigma: Fraction) -> tuple[int, int]:
@@ -121,7 +122,7 @@ def add_bias(acc: Acc, bias: Tensor) -> Acc:
     for j in range(values.shape[1]):
         known = {s: seed_of(beta[j], Fraction(s)) for s in set(sigma[:, j].tolist())}
         seeds[:, j], shifts[:, j] = zip(*(known[s] for s in sigma[:, j].tolist()), strict=True)
-    return Acc((values >> shifts) + seeds, lift(sigma, shifts))
+    return Acc((values >> shifts) + seeds, lift(sigma, shifts), acc.incoming)
 
 
 def float_product(a: Array, b: Array, bias: Array | None = None) -> Array:

@@ -15,6 +15,7 @@ import oracle as o
 import oracle_adamw as adamw
 import oracle_norm as norm
 import oracle_softmax as softmax
+from oracle_hindsight import Gains, dynamic, is_hindsight
 from oracle_product import (
     bias_gradient,
     float_product,
@@ -84,8 +85,10 @@ class Net:
         self.errors: dict[str, Tensor] = {}
         self.raw_errors: dict[str, Acc] = {}
         self.grads: dict[str, Source] = {}
+        self.gains = Gains()
         self.loss = np.float32(0)
         self.last = Pass()
+        self.x = np.zeros(0, np.float32)
         self.load({name: self._initial(name, *sizes) for name, sizes in self._sizes().items()})
 
     # ---- parameters ------------------------------------------------------------------------------
@@ -148,12 +151,32 @@ class Net:
 
     def forward(self, x: Array) -> Array:
         """The output as float32, for rows that share scales."""
-        self.last = self._run(x)
+        self._watch(x, None)
+        self.x, self.last = x, self._run(x)
         return self.last.output.floats()
+
+    def _watch(self, x: Array, y: Array | None) -> None:
+        """First gains, from a pass with dynamic ranges; without labels, those of a forward."""
+        role = "wire" if y is None else "error"
+        formats = [f for p in self._policies() for f in (p.wires, p.errors)]
+        formats += [rest[0] for kind, _, *rest in self.layers if kind == "quant" and rest]
+        known = any(name.endswith(role) for name in self.gains.now)
+        if known or not any(is_hindsight(f) for f in formats if f is not None):
+            return
+        kept, self.gains.watching = self.last, True
+        self.last = self._run(x)
+        if y is not None:
+            self._back(y)
+        self.last, self.gains.watching = kept, False
+
+    def _policies(self) -> list[Policy]:
+        several = isinstance(self.policies, Mapping)
+        return list(self.policies.values()) if several else [self.policies]
 
     def predict(self, x: Array) -> Array:
         """The output of each row alone."""
-        return np.concatenate([self._run(x[i : i + 1]).output.floats() for i in range(len(x))])
+        rows = [self._run(x[i : i + 1], learns=False) for i in range(len(x))]
+        return np.concatenate([row.output.floats() for row in rows])
 
     @property
     def wires(self) -> dict[str, Source]:
@@ -165,7 +188,7 @@ class Net:
         """Of the last forward pass."""
         return self.last.wires["input"].shape[0]
 
-    def _run(self, x: Array) -> Pass:
+    def _run(self, x: Array, learns: bool = True) -> Pass:
         done = Pass()
         fmt = self.policy("").input
         value: Source = encode(Acc(np.asarray(x, np.float32)), fmt, self._key("input", "wire"))
@@ -176,7 +199,8 @@ class Net:
                 owner = path if kind == "quant" else pending[0] if pending else path
                 fmt = (rest[0] if kind == "quant" else None) or self.policy(owner).wires
                 if pending or kind == "quant":
-                    value = encode(value, fmt, self._key(owner, "wire"))
+                    key = self._key(owner, "wire")
+                    value = self.gains.stored(value, fmt, f"{owner}:wire", key, learns)
                 for p in pending:
                     done.wires[p] = value.reshape(done.wires[p].shape)
                 pending = []
@@ -220,8 +244,12 @@ class Net:
 
     def backward(self, y: Array) -> np.float32:
         """Errors and gradients of the last forward pass; the mean loss."""
+        self._watch(self.x, y)
+        return self._back(y)
+
+    def _back(self, y: Array) -> np.float32:
         self.errors, self.raw_errors, self.grads = {}, {}, {}
-        error = self._loss(np.asarray(y))
+        error, of_loss = self._loss(np.asarray(y)), True
         learning = {name.rsplit(".", 1)[0] for name in self.params} - self.frozen
         deepest = next(path for _, path, *_ in self.layers if path in learning)
         for kind, path, *rest in reversed(self.layers):
@@ -234,7 +262,9 @@ class Net:
                 error = error.masked(in_range(kept))
             elif kind in MAKERS:
                 self.raw_errors[path] = error
-                stored = encode(error, self.policy(path).errors, self._key(path, "error"))
+                fmt, key = self.policy(path).errors, self._key(path, "error")
+                fmt, of_loss = dynamic(fmt) if of_loss else fmt, False
+                stored = self.gains.stored(error, fmt, f"{path}:error", key, True)
                 self.errors[path] = stored
                 rows = matrix(stored)
                 if kind == "norm":
@@ -243,7 +273,9 @@ class Net:
                     self._gradients(path, rows, *rest[1:2] if kind == "norm" else ())
                 if path == deepest:
                     break
-                error = self._back(path, rows, rest[1]) if kind == "norm" else self._dx(path, rows)
+                error = (
+                    self._norm_back(path, rows, rest[1]) if kind == "norm" else self._dx(path, rows)
+                )
         return self.loss
 
     def _loss(self, y: Array) -> Acc:
@@ -286,7 +318,7 @@ class Net:
             fused = isinstance(policy.grads, str)
             self.grads[name] = acc if fused else encode(acc, policy.grads, self._key(name, "grad"))
 
-    def _back(self, path: str, error: Tensor, eps: float) -> Acc:
+    def _norm_back(self, path: str, error: Tensor, eps: float) -> Acc:
         wire, gamma = self.last.operands[path], self.params.get(f"{path}.weight")
         if self.policy(path).prop == "sym":
             return norm.back(error, wire, eps, gamma)
@@ -320,6 +352,7 @@ class Net:
             self.params[name], state = updated(w, grad, state, own, float(lr), streams, k)
             if state is not None:
                 self.state[name] = state
+        self.gains.commit()
         self.steps += 1
 
     def step(self, x: Array, y: Array) -> np.float32:
@@ -336,10 +369,11 @@ def matrix(t: Tensor) -> Tensor:
 
 
 def in_range(t: Source) -> Array:
-    """Where a Quant's output passes an error: everywhere, or inside a fixed range's end codes."""
+    """Where a Quant's output passes an error: everywhere, or inside the end codes of a range that
+    can be left."""
     assert isinstance(t, Tensor)
     fmt: Format = t.format
-    if is_float(fmt) or isinstance(fmt.range, str):
+    if is_float(fmt) or fmt.range == "dynamic":
         return np.ones(t.shape, bool)
     top = o.top_code(fmt.bits, fmt.asymmetric)
     return (t.codes > (0 if fmt.asymmetric else -top)) & (t.codes < top)

@@ -126,6 +126,8 @@ class Acc:
 
     values: Array
     scale: Array | None = None
+    incoming: Array | None = None
+    """The one scale of a product's operand a."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -135,7 +137,7 @@ class Acc:
     def reshape(self, shape: Sequence[int]) -> Acc:
         """The same values in another shape."""
         scale = None if self.scale is None else self.scale.reshape(shape)
-        return Acc(self.values.reshape(shape), scale)
+        return Acc(self.values.reshape(shape), scale, self.incoming)
 
     def relu(self) -> Acc:
         """v > 0 ? v : 0."""
@@ -144,7 +146,8 @@ class Acc:
     def masked(self, mask: Array) -> Acc:
         """The values where the mask holds, else 0."""
         zero = self.values.dtype.type(0)
-        return Acc(np.where(mask.reshape(self.shape), self.values, zero), self.scale)
+        kept = np.where(mask.reshape(self.shape), self.values, zero)
+        return Acc(kept, self.scale, self.incoming)
 
     def pairs(self) -> tuple[Array, Array]:
         """Integers and the scale of each."""
@@ -321,20 +324,21 @@ def encode(
     key: o.Key = (0, 0),
     rounding: str | None = None,
     dynamic: bool = False,
+    at: Fraction | None = None,
 ) -> Tensor:
     """The source in a format: scales by section 5, codes by section 6 or 7, floats by section 8.
 
-    `rounding` and `dynamic` overrule the format's rounding and range.
+    `rounding` and `dynamic` overrule the format's rounding and range; `at` is a scale for all.
     """
     shape = source.shape
     if is_float(fmt):
         return Tensor(fmt, source.floats(), origin=shape)
     index = _index(shape, fmt.axis, fmt.group).reshape(shape)
     scale_shape = o.layout(shape, fmt.axis, fmt.group)[1]
-    if isinstance(source, Tensor) and _carries(source, fmt, shape):
+    if isinstance(source, Tensor) and carries(source, fmt, shape):
         return replace(source, format=fmt)
     ranges = extremes(source, index, prod(scale_shape))
-    found = [_found(fmt, lo, hi, dynamic) for lo, hi in ranges]
+    found = [(at, 0) if at else _found(fmt, lo, hi, dynamic) for lo, hi in ranges]
     scale = np.array([float(s) for s, _ in found], np.float32).reshape(scale_shape)
     zero = np.array([z for _, z in found], np.int64).reshape(scale_shape)
     t = Tensor(fmt, index, scale, zero if fmt.asymmetric else None, shape)
@@ -352,7 +356,7 @@ def encode(
     return replace(t, saturated=int(((n < lo_hi[0]) | (n > lo_hi[1])).sum()))
 
 
-def _carries(t: Tensor, fmt: Format, shape: tuple[int, ...]) -> bool:
+def carries(t: Tensor, fmt: Format, shape: tuple[int, ...]) -> bool:
     """Do the formats differ at most in container and rounding, over the same runs (section 9)?
 
     The same whatever the length of the first axis, which may count the rows of a step.

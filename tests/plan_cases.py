@@ -27,7 +27,11 @@ CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
 SQUARE_SUM, CLIP_FACTOR, ADAMW, FUSED_ADAMW = range(30, 34)
+COMMIT = 35
 KERNELS = sorted(wire_bytes.KERNELS.values())
+# Other forms of an operation: a product that writes codes, and conversions that have a gain.
+VARIANT = 0x100
+CODES, RANGED, FOLLOWING = PRODUCT_S32 + VARIANT, CONVERT + VARIANT, CONVERT + 2 * VARIANT
 
 K, N, BATCH = 3, 2, 2  # inputs, outputs, rows
 
@@ -88,6 +92,8 @@ def scratch(n: int) -> Place:
 LABELS = Place(1, "index")
 COLUMNS = {"rows": ROWS_OUTER, "outer": 1, "axis": N, "group": 1, "shared": 1}
 BY_ROW = {"rows": ROWS_OUTER, "outer": 1, "axis": N, "group": N, "shared": 0}
+TILE = {"outer": BATCH, "axis": N, "group": 1, "shared": 1}
+HINDSIGHT = {"range": 2}
 STEP = {f"p{i}": 0x3F000000 for i in range(9)}
 MOMENTS = {f"p{i}": 0x3F000000 for i in range(8)}
 
@@ -100,6 +106,7 @@ def places(kernel: int) -> list[Place | None]:
     floats = [wire(N, "f32"), wire(K, "f32")]
     gradient, second = Place(K * N, "f32", role=GRADIENT), Place(K * N, "s8", role=STATE)
     factor = Place(1, "f32", role=PARAMETER)  # what lasts need not be made
+    gain = Place(2, "f32", role=STATE)
     return {
         CONVERT: [result(K, "s8"), wire(K, "f32"), scratch(16 * K * BATCH)],
         WIDEN: [result(K, "s16"), wire(K, "s8"), wire(N, "s8"), scratch(16 * K)],
@@ -107,6 +114,13 @@ def places(kernel: int) -> list[Place | None]:
             *(result(N, "s32", **COLUMNS), inputs, weight),
             *(Place(N, "s16", role=PARAMETER), wire(N, "f32"), scratch(5 * N)),
         ],
+        CODES: [
+            *(result(N, "s8", **HINDSIGHT), inputs, weight, Place(N, "s16", role=PARAMETER)),
+            *(wire(N, "f32"), scratch(21 * N), Place(BATCH * N, "s32", layout=TILE), gain),
+        ],
+        RANGED: [result(K, "s8", **HINDSIGHT), wire(K, "s16"), None, gain],
+        FOLLOWING: [result(K, "s8", **HINDSIGHT), wire(K, "s16"), None, gain, wire(K, "s8")],
+        COMMIT: [gain] * 8,
         PRODUCT_F32: [
             *(result(N, "f32"), floats[1], Place(K * N, "f32", role=PARAMETER)),
             *(Place(N, "f32", role=PARAMETER), wire(N, "f32")),
@@ -140,6 +154,7 @@ def places(kernel: int) -> list[Place | None]:
 PARAMS: dict[int, dict[str, int]] = {
     WIDEN: {"p0": 2, "p1": K},
     PRODUCT_S32: {"p1": K, "p3": 1},
+    CODES: {"p1": K, "p3": 1},
     PRODUCT_F32: {"p3": 1},
     GRADIENT_S32: {"p9": BATCH, "p11": 1},
     GRADIENT_F32: {"p11": 1},
@@ -174,6 +189,7 @@ def case(kernel: int, formats: dict[int, str] | None = None, bare: bool = False)
     A format that cannot last, or cannot have rows, stands there without. bare: nothing makes what
     the operation reads, which is the last thing that is found wrong.
     """
+    kernel = _form(kernel, formats or {})
     plan = Builder(BATCH, gap=64)
     labels = plan.add_labels()
     wanted = places(kernel)
@@ -185,8 +201,19 @@ def case(kernel: int, formats: dict[int, str] | None = None, bare: bool = False)
         name = (formats or {}).get(i, place.format)
         tensors.append(labels if name == "index" else _tensor(plan, place, name, bare))
     op = sum(map(len, plan.ops.values()))
-    plan.op(kernel, *tensors, **PARAMS.get(kernel, {}))
+    plan.op(kernel % VARIANT, *tensors, **PARAMS.get(kernel, {}))
     return Case(plan, op, tensors)
+
+
+def _form(kernel: int, formats: dict[int, str]) -> int:
+    """The form of an operation that has these places."""
+    classes = {place: FORMATS[name][0] for place, name in formats.items()}
+    if kernel == PRODUCT_S32:
+        codes = classes.get(0) in (lib.QFW_AS_S8, lib.QFW_AS_S16)
+        return CODES if codes or 6 in formats or 7 in formats else kernel
+    if kernel == CONVERT and (3 in formats or 4 in formats):
+        return FOLLOWING
+    return kernel
 
 
 def _tensor(plan: Builder, place: Place, name: str, bare: bool) -> int:

@@ -29,6 +29,7 @@ CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
 SQUARE_SUM, CLIP_FACTOR, ADAMW, FUSED_ADAMW = range(30, 34)
+COMMIT = 35
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
 SYMS = (S8, S16, ODD)
@@ -171,8 +172,27 @@ class Maker:
             kept = ("kind", "bits", "pow2", "rows", "outer", "axis", "inner", "group", "shared")
             same = {name: self.plan.tensors[src][name] for name in kept}
             dst = self.new(n, S16, rows, **{**same, "range": 0, "limit": 0.0})
-        scratch = self.plan.scratch(16 * n * self.plan.batch)
-        self.plan.op(CONVERT, dst, src, self.some(scratch))
+        scratch = self.some(self.plan.scratch(16 * n * self.plan.batch))
+        if self.plan.tensors[dst]["kind"] in (SYM, ASYM) and self.chance(0.3):
+            self.plan.tensors[dst] |= {"range": 2, "limit": 0.0}
+            follows = self.some(self.ready(self.a, S8, True, **self.whole(self.a)))
+            self.plan.op(CONVERT, dst, src, scratch, self.gain(), follows)
+            return
+        self.plan.op(CONVERT, dst, src, scratch)
+
+    def gain(self) -> int:
+        """Now and then none."""
+        made = self.plan.tensor(2 if self.chance(0.95) else 1, role=STATE)
+        return made if self.chance(0.95) else NO_TENSOR
+
+    def whole(self, n: int) -> Fields:
+        """One scale."""
+        layout = {"outer": 1, "axis": n, "inner": 1, "group": n, "rows": ROWS_AXIS, "shared": 0}
+        return {**layout, "role": SCRATCH}
+
+    def commit(self) -> None:
+        made = [self.gain() for _ in range(int(self.rng.integers(1, 9)))]
+        self.plan.op(COMMIT, *[t for t in made if t != NO_TENSOR] or [self.plan.tensor(2)])
 
     def widen(self) -> None:
         rows, columns = self.chance(0.8), self.a
@@ -216,11 +236,34 @@ class Maker:
         elif not by_row:
             matrix |= {"outer": 1, "axis": n * self.positions, "rows": ROWS_AXIS}
             matrix["group"] = matrix["axis"]
-        acc = self.new(n * self.positions, S32, True, **({} if self.chance(0.1) else matrix))
         chunk, shift = self.headroom(k, a, b, bias != NO_TENSOR)
         flags = self.pick(0, 1) + 2 * folded
         params = {"p0": back, "p1": chunk, "p2": shift, "p3": self.positions}
+        if self.chance(0.5):
+            places = (a, b, bias, mask, *self.tile(n, by_row, by_column))
+            out = self.coded(n, places[-1] != NO_TENSOR)
+            self.plan.op(kernel, out, *places, flags=flags, **params)
+            return
+        acc = self.new(n * self.positions, S32, True, **({} if self.chance(0.1) else matrix))
         self.plan.op(kernel, acc, a, b, bias, mask, scratch, flags=flags, **params)
+
+    def tile(self, n: int, by_row: bool, by_column: bool) -> tuple[int, int, int]:
+        """Scratch, sums of some rows, a gain."""
+        rows = 1 if by_row else self.pick(1, 2, self.plan.batch * self.positions)
+        one = {"outer": 1, "axis": rows * n, "inner": 1, "group": rows * n, "shared": 0}
+        columns = {"outer": rows, "axis": n, "inner": 1, "group": 1, "shared": 1}
+        sums = self.new(rows * n, S32, False, **(columns if by_column else one))
+        scratch = self.plan.scratch(21 * n) if self.chance(0.95) else NO_TENSOR
+        return scratch, sums, NO_TENSOR if by_row or self.chance(0.5) else self.gain()
+
+    def coded(self, n: int, gained: bool) -> int:
+        """What a product writes: at a fixed range, or at one in hindsight, which has a gain."""
+        known = (
+            {"range": 2, "limit": 0.0} if gained else {"range": 1, "limit": self.pick(1.0, 1e-9)}
+        )
+        return self.new(
+            n * self.positions, self.pick(S8, S16), True, **self.whole(n * self.positions), **known
+        )
 
     def relu(self) -> None:
         src = self.ready(self.a, self.pick(*STORED, S32), self.chance(0.9))
@@ -414,5 +457,6 @@ class Maker:
             CLIP_FACTOR: self.clip_factor,
             ADAMW: self.adamw,
             FUSED_ADAMW: lambda: self.gradient(FUSED_ADAMW),
+            COMMIT: self.commit,
         }[kernel]()
         return self.plan.build()

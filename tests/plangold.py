@@ -21,6 +21,7 @@ BATCH, INPUTS, HIDDEN, CLASSES = 4, 5, 6, 3
 STOCHASTIC = {"rounding": "stochastic"}
 SYM = dict.fromkeys(("forward", "weight_grad", "bias_grad", "prop"), "sym")
 INT8 = q.Policy.int8()
+HINDSIGHT = q.Sym(8, range="hindsight", **STOCHASTIC)
 MOMENTUM = optim.SGD(0.1, momentum=0.9)
 ALL = optim.SGD(0.05, momentum=0.8, nesterov=True, weight_decay=0.01)
 
@@ -107,6 +108,12 @@ def many_plans() -> dict[str, q.Plan]:
         "clipped": build(INT8, optimizer=optim.SGD(0.1, momentum=0.9, max_grad_norm=1.0)),
         "adamw": build(INT8, optimizer=optim.AdamW(0.01, max_grad_norm=1.0)),
         "adamw, fused": build(INT8.replace(grads="fused"), optimizer=optim.AdamW(0.01)),
+        "hindsight": build(INT8.replace(wires=HINDSIGHT, errors=HINDSIGHT)),
+        "hindsight, deep": build(
+            INT8.replace(wires=q.Sym(5, range="hindsight"), errors=q.Sym(8, range=1.0)),
+            deep(),
+            input_shape=(2, INPUTS),
+        ),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),
     }

@@ -185,6 +185,13 @@ def same_kept(net: Net, session: q.Session) -> None:
     for name, moments in net.moments.items():
         for role, t in zip(ROLES, moments, strict=True):
             same_tensor(session.tensor(f"{name}:{role}"), t, f"{name}:{role}")
+    for name in session.plan.program.gains:
+        path = name.removesuffix(" gain")
+        if path in net.gains.now:
+            expected = np.array([net.gains.now[path], net.gains.next[path]], np.float32)
+            same_floats(session.tensor(name).codes, expected, name)
+        else:
+            assert net.steps == 0  # none before the first batch
 
 
 def same_tensor(found: QTensor, expected: Tensor, what: str) -> None:

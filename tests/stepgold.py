@@ -99,6 +99,16 @@ NETWORKS = {
         optim.AdamW(0.02, max_grad_norm=0.5, groups={"0.bias": {"weight_decay": 0, "lr": 0.1}}),
     ),
     "adamw_fused": Network(INT8.replace(grads="fused"), optim.AdamW(0.02, eps=1e-4)),
+    "hindsight": Network(
+        INT8.replace(
+            wires=q.Sym(8, range="hindsight"), errors=q.Sym(8, range="hindsight", **RANDOM)
+        ),
+        MOMENTUM,
+        before=2,
+    ),
+    "hindsight_fused": Network(
+        INT8.replace(wires=q.Sym(8, range="hindsight"), grads="fused"), PLAIN, quant=True, before=1
+    ),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }

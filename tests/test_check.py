@@ -33,8 +33,11 @@ from plan_cases import (
     ADAMW,
     BATCH,
     CLIP_FACTOR,
+    CODES,
     COLUMNS_S32,
+    COMMIT,
     CONVERT,
+    FOLLOWING,
     FORMATS,
     FUSED,
     FUSED_ADAMW,
@@ -50,6 +53,7 @@ from plan_cases import (
     NORM_S32,
     PRODUCT_F32,
     PRODUCT_S32,
+    RANGED,
     RELU,
     SQUARE_SUM,
     UPDATE,
@@ -195,7 +199,9 @@ TENSORS: list[tuple[int, dict[str, Any], str]] = [
     (WIRE_0, {"space": 3}, ENUMS),
     (WIRE_0, {"role": 6}, ENUMS),
     (WIRE_0, {"kind": 5}, ENUMS),
-    (WIRE_0, {"range": 2}, ENUMS),
+    (WIRE_0, {"range": 3}, ENUMS),
+    (WEIGHT, {"range": 2}, "range"),
+    (WIRE_0, {"range": 2, "limit": 1.0}, "limit"),
     (WIRE_0, {"rounding": 3}, ENUMS),
     (WIRE_0, {"rows": 3}, ENUMS),
     (WIRE_0, {"pow2": 2}, ENUMS),
@@ -334,6 +340,7 @@ def assert_runs(data: bytes) -> None:
         net = Net(data, table)
         with quant.float_mode():
             assert net.open() == "OK"
+            net.set_gains()
             for rows in (1, BATCH):
                 x = np.full(rows * net.row("input"), 0.5, np.float32)
                 y = np.zeros(rows, np.int32)
@@ -411,6 +418,7 @@ SCALES, TOO_LONG = "more than a scale a row", "rows are too long"
 ONE_NUMBER = "the factor is not one number"
 STATE_FITS = "the state does not fit the parameter"
 SUBNORMAL, NEGATIVE = 0x00000001, 0xBF800000
+KNOWN = "the range is not known before"
 ONE = {"outer": 1, "axis": 1, "group": 1}
 
 # kernel, place (or -1: params), what changes there, the rule
@@ -456,6 +464,31 @@ RULES: list[tuple[int, int, Change, str]] = [
     (RELU, 0, {"bits": 7}, "the formats differ"),
     (RELU, 0, {"container": 0}, "the formats differ"),
     (RELU, 0, {"pow2": 1}, "the formats differ"),
+    (CODES, 0, {"rows": ROWS_OUTER}, KNOWN),
+    (CODES, 0, {"range": 0}, KNOWN),
+    (CODES, 0, {"range": 1, "limit": 1.0}, "gain"),
+    (CODES, 0, {"axis": N - 1, "group": N - 1}, PRODUCT),
+    (CODES, 1, {"rows": ROWS_OUTER}, "gain"),
+    (CODES, 7, {"gone": True}, "gain"),
+    (CODES, 7, {"role": PARAMETER}, "gain"),
+    (CODES, 7, {"axis": 1, "group": 1}, "gain"),
+    (CODES, 6, {"gone": True}, "tile"),
+    (CODES, 6, {"group": 2}, "tile"),
+    (CODES, 6, {"shared": 0}, "tile"),
+    (CODES, 6, {"outer": 1, "axis": 1}, "tile"),
+    (CODES, 6, {"outer": 1, "rows": ROWS_OUTER}, "tile"),
+    (CODES, 6, {"outer": 1, "axis": N * BATCH, "group": N * BATCH, "shared": 0}, "tile"),
+    (CODES, 5, {"axis": 21 * N - 1}, "scratch"),
+    (CODES, 5, {"gone": True}, "scratch"),
+    (RANGED, 0, {"range": 0}, "gain"),
+    (RANGED, 1, {"rows": ROWS_OUTER}, "the gain of several scales"),
+    (RANGED, 3, {"gone": True}, "gain"),
+    (RANGED, 3, {"role": GRADIENT}, "gain"),
+    (FOLLOWING, 3, {"axis": 1, "group": 1}, "gain"),
+    (FOLLOWING, 4, {"rows": ROWS_OUTER}, "gain"),
+    (FOLLOWING, 0, {"range": 1, "limit": 1.0}, "gain"),
+    (COMMIT, 0, {"axis": 1, "group": 1}, "gain"),
+    (COMMIT, 7, {"role": PARAMETER}, "gain"),
     (RELU, 0, {"axis": K - 1, "group": K - 1}, "the formats differ"),
     (RELU, 0, {"rows": ROWS_OUTER}, "the formats differ"),
     (MASK, 1, {"axis": K - 1, "group": K - 1}, DIFFER),
@@ -778,7 +811,7 @@ def test_nothing_is_read_before_anything_is_written() -> None:
         wires = [p for p in plan.tensors if plan.plan.tensors[p]["rows"] and p > plan.plan.labels]
         found = check(plan.build())
         assert found == OK or (found.tensor in wires and found.field == UNWRITTEN)
-        assert (found == OK) == (kernel in (UPDATE, SQUARE_SUM, CLIP_FACTOR, ADAMW))
+        assert (found == OK) == (kernel in (UPDATE, SQUARE_SUM, CLIP_FACTOR, ADAMW, COMMIT))
 
 
 # ---- all of them ---------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def page_places(title: str) -> dict[int, int]:
         *("1 convert", "2 widen", "3 product_s32", "5 relu", "6 mask", "9 gradient_s32"),
         *("11 update", "13 normalize_s32", "15 normalize_back_s32", "16 normalize_back_f32"),
         "17 columns_s32",
-        *("11 update", "30 square_sum", "31 clip_factor", "32 adamw"),
+        *("30 square_sum", "31 clip_factor", "32 adamw", "35 commit"),
     ],
 )
 def test_the_page_has_the_places_of_the_core(title: str) -> None:

@@ -190,9 +190,10 @@ VALID, ANY_CODES, GARBAGE = range(3)
 
 
 def valid_codes(t: Any, n: int, rng: np.random.Generator) -> Array:
-    """Codes that the format has, as bytes."""
+    """Codes that the format has, as bytes; two floats of the state may be a gain."""
     if t["kind"] == FLOAT32:
-        return rng.normal(size=n).astype(np.float32).view(np.uint8)
+        x = rng.normal(size=n).astype(np.float32)
+        return (np.abs(x) if t["role"] == STATE and n == 2 else x).view(np.uint8)
     bits, asym = int(t["bits"]), t["kind"] == ASYM
     top = 2**bits - 1 if asym else 2 ** (bits - 1) - 1
     codes = rng.integers(0 if asym else -top, top + 1, n)

@@ -317,15 +317,20 @@ BAD_PLANS = {
     "a policy's name": ({"policy": "int8"}, QfwError, r"policy must be a q\.Policy"),
     "all frozen": ({"model": FROZEN}, QfwError, "nothing learns: every parameter is frozen"),
     "nothing to learn": ({"model": nn.Flatten()}, QfwError, "nothing learns"),
-    "hindsight": (
-        {"policy": q.Policy.int8().replace(wires=HINDSIGHT)},
+    "an input in hindsight": (
+        {"policy": q.Policy.int8().replace(input=HINDSIGHT)},
         QfwError,
-        "layer '0': wires=.*hindsight.*choose",
+        "input=.*hindsight.*choose",
     ),
-    "a hindsight Quant": (
-        {"model": nn.Sequential(nn.Linear(4, 3), nn.Quant(HINDSIGHT), nn.Linear(3, 2))},
+    "hindsight of rows": (
+        {
+            "model": nn.Quant(HINDSIGHT),
+            "policy": q.Policy.int8().replace(input=q.Sym(8, axis="row")),
+            "loss": None,
+            "optimizer": None,
+        },
         QfwError,
-        "layer '1': Quant=.*hindsight.*choose",
+        "layer '.*': wires=.*hindsight.*'input:wire' has several: choose",
     ),
     "two micro-batches": ({"micro_batches": 2}, QfwError, "micro_batches must be 1, not 2"),
     "preprocess": ({"preprocess": abs}, QfwError, "preprocess must be None"),

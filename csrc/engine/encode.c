@@ -1,6 +1,7 @@
 /* From one format to another, within a plan: convert, relu, mask. */
 #include "base/layout.h"
 #include "engine/engine.h"
+#include "engine/rescale.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
@@ -24,7 +25,7 @@ static bool same_codes(const qfw_operand *a, const qfw_operand *b)
 }
 
 /* scale(R, 1, Q) of the numerics page for every scale, and no zero point. */
-static void fix_scales(const qfw_operand *dst)
+void qfw_fix_scales(const qfw_operand *dst)
 {
     int32_t lo, hi;
     qfw_code_range(&dst->t.format, &lo, &hi);
@@ -51,7 +52,7 @@ static qfw_status encode(const qfw_call *call, const qfw_operand *src, const qfw
         }
         how.rounding = QFW_HALF_AWAY;
     } else if (dst->plan->range == QFW_FIXED) {
-        fix_scales(dst);
+        qfw_fix_scales(dst);
     } else {
         how.dynamic = 1;
     }
@@ -70,12 +71,34 @@ const char *qfw_rule_convert(const qfw_call *call)
     if (dst->n != src->n || (dst->plan->rows == QFW_NO_ROWS) != (src->plan->rows == QFW_NO_ROWS)) {
         return "the sizes differ";
     }
+    const bool hindsight = dst->plan->range == QFW_HINDSIGHT && !same_codes(src, dst);
+    if (hindsight != qfw_has(call, 3) || (hindsight && !qfw_is_gain(&call->at[3])) ||
+        (qfw_has(call, 4) && (!hindsight || call->at[4].scales != 1))) {
+        return "gain";
+    }
+    if (hindsight && !qfw_has(call, 4) && src->plan->kind != QFW_FLOAT32 && src->scales != 1) {
+        return "the gain of several scales";
+    }
     return qfw_has(call, 2) && scratch->n < 16 * src->t.layout.axis ? "scratch" : NULL;
 }
 
 qfw_status qfw_op_convert(const qfw_call *call)
 {
-    return encode(call, &call->at[1], &call->at[0], call->at[2].t.codes, 0);
+    const qfw_operand *dst = &call->at[0], *src = &call->at[1], *gain = &call->at[3];
+    const qfw_convert_hints hints = {src->absmax, call->at[2].t.codes};
+    if (!qfw_has(call, 3)) {
+        return encode(call, src, dst, call->at[2].t.codes, 0);
+    }
+    const float s_in = qfw_has(call, 4)                 ? call->at[4].t.scale[0]
+                       : src->plan->kind == QFW_FLOAT32 ? 1.0f
+                                                        : src->t.scale[0];
+    const qfw_encoding how = {dst->plan->rounding, 0, qfw_key_of(call, dst), 0};
+    uint64_t saturated;
+    QFW_TRY(qfw_hindsight_scales(dst, gain, s_in));
+    QFW_TRY(qfw_convert_hinted(call->kernels, &src->t, &dst->t, &how, &hints, &saturated));
+    const qfw_num most = src->absmax != NULL ? qfw_largest_sum(src) : qfw_largest(&src->t, src->n);
+    qfw_hindsight_ask(call, gain, most, s_in);
+    return QFW_OK;
 }
 
 /* ---- parts of a matrix ---- */

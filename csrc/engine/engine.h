@@ -11,7 +11,7 @@ QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 
 /* Enough for any network of this size of machine, and few enough to check pairs. */
-enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 34, QFW_MAX_ELEMENTS = 1 << 30 };
+enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 36, QFW_MAX_ELEMENTS = 1 << 30 };
 
 /* A tensor of the plan over the rows of a step. Pointers are NULL while a plan is checked. */
 typedef struct {
@@ -30,6 +30,7 @@ typedef struct {
     qfw_operand at[QFW_OP_TENSORS];
     uint32_t rows, batch, seed;
     qfw_progress progress;
+    bool infer; /* nothing is learnt from what is seen */
 } qfw_call;
 
 typedef qfw_status qfw_op_fn(const qfw_call *call);
@@ -98,6 +99,9 @@ static inline float qfw_param_f32(const qfw_plan_op *op, int i)
 qfw_status qfw_encode_part(const qfw_call *call, const qfw_operand *src, const qfw_operand *dst,
                            uint64_t first);
 
+/* The scale of a fixed range, and zero points of 0. */
+void qfw_fix_scales(const qfw_operand *dst);
+
 /* Rows first .. first + rows of `whole`, a matrix of rows of `row` elements, as a tensor. */
 qfw_tensor qfw_rows_of(const qfw_operand *whole, int64_t row, int64_t first, int64_t rows);
 
@@ -137,6 +141,20 @@ void qfw_gemm_chunks(const qfw_kernels *kernels, const qfw_gemm *gemm, uint32_t 
 /* What is wrong with chunk and shift for sums of k products of a and b (NULL: of a alone). */
 const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, int64_t k, bool bias,
                                uint32_t chunk, uint32_t shift);
+
+/* ---- engine/hindsight.c ---- */
+
+/* Whether a tensor can be a gain. */
+bool qfw_is_gain(const qfw_operand *x);
+
+/* Every scale of dst: the smallest that reaches s_in * gain. QFW_E_SCALE without a gain. */
+qfw_status qfw_hindsight_scales(const qfw_operand *dst, const qfw_operand *gain, float s_in);
+
+/* The largest of accumulators, by their absmax. */
+qfw_num qfw_largest_sum(const qfw_operand *sums);
+
+/* The next gain is at least what the largest value asks for; none in inference. */
+void qfw_hindsight_ask(const qfw_call *call, const qfw_operand *gain, qfw_num most, float s_in);
 
 /* ---- engine/update.c ---- */
 

@@ -157,7 +157,7 @@ static qfw_status bind(const qfw_net *net, const qfw_io *io, uint16_t id, uint32
     return QFW_OK;
 }
 
-static qfw_status run_op(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t i)
+static qfw_status run_op(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t i, bool infer)
 {
     const qfw_plan_op *op = &net->ops[i];
     uint16_t places[QFW_OP_TENSORS];
@@ -169,6 +169,7 @@ static qfw_status run_op(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t
     call.batch = net->header->batch;
     call.seed = net->header->seed;
     call.progress = net->progress;
+    call.infer = infer;
     if (qfw_op_name(op->kernel, places) == NULL || net->image.ops->run[op->kernel] == NULL) {
         return QFW_E_PLAN;
     }
@@ -198,7 +199,7 @@ static bool may_begin(const qfw_net *net, uint32_t first, uint32_t rows)
 }
 
 static qfw_status walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first,
-                       uint32_t count, uint32_t *done)
+                       uint32_t count, bool infer, uint32_t *done)
 {
     const qfw_plan_header *h = net->header;
     if (rows < 1 || rows > h->batch) {
@@ -212,7 +213,8 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t f
     }
     net->next = NOWHERE; /* a failure leaves it so */
     for (uint32_t i = first; i < first + count; i++) {
-        QFW_TRY(run_op(net, io, rows, i));
+        const bool own = h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER];
+        QFW_TRY(run_op(net, io, rows, i, infer || own));
         *done += 1;
     }
     const uint32_t end = first + count;
@@ -238,7 +240,7 @@ qfw_status qfw_walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t firs
         return QFW_E_NULL;
     }
     *done = 0;
-    return walk(net, io, rows, first, count, done);
+    return walk(net, io, rows, first, count, false, done);
 }
 
 qfw_status qfw_run_section(qfw_net *net, qfw_section section, const qfw_io *io, uint32_t rows)
@@ -250,7 +252,8 @@ qfw_status qfw_run_section(qfw_net *net, qfw_section section, const qfw_io *io, 
     if ((uint32_t)section >= QFW_INFER) {
         return QFW_E_KIND;
     }
-    return walk(net, io, rows, net->header->first[section], net->header->count[section], &done);
+    return walk(net, io, rows, net->header->first[section], net->header->count[section], false,
+                &done);
 }
 
 qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, float *loss)
@@ -281,7 +284,7 @@ qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out)
     for (uint32_t i = 0; i < rows && status == QFW_OK; i++) {
         const qfw_io io = {(const float *)x + i * in.row, NULL, out + i * to.row};
         uint32_t done = 0;
-        status = walk(net, &io, 1, h->first[QFW_INFER], h->count[QFW_INFER], &done);
+        status = walk(net, &io, 1, h->first[QFW_INFER], h->count[QFW_INFER], true, &done);
     }
     net->next = NOWHERE; /* wires of a forward are gone */
     return status;

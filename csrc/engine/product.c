@@ -1,50 +1,18 @@
 /* Products and what follows them. Forward and dX have a row of accumulators for each row of the
  * step; dW is in gradient.c.
  *
- * Places: accumulators, a, b, bias, mask, scratch (5 bytes a column, for the bias).
+ * Places: accumulators, a, b, bias, mask, scratch (5 bytes a column, for the bias). Or codes, and
+ * then 6 has the accumulators of some rows at a time, 7 the gain of a hindsight range, and scratch
+ * begins with the columns' ratios (16 bytes each).
  * param[0]: 0 forward, acc = a b^T, b having a row for each column of acc; 1 dX, acc = a b.
  * param[1]: terms a chunk; param[2]: the shift of the sum of chunks (docs/numerics.md section 13).
  * param[3]: matrix rows in a row of the step (positions of a sequence).
  * flags: 1 ReLU; 2 b's scales are folded into a. */
+#include "engine/product.h"
 #include "base/layout.h"
 #include "base/round.h"
-#include "engine/engine.h"
 #include "kernels/codes.h"
-
-enum { FORWARD = 0, BACK };
-enum { RELU = 1, FOLDED = 2 };
-
-/* ---- the sizes of acc = a b ---- */
-
-typedef struct {
-    int64_t m, n, k;
-} sizes;
-
-static sizes sizes_of(const qfw_call *call)
-{
-    const int64_t positions = call->op->param[3] != 0 ? call->op->param[3] : 1;
-    const sizes s = {call->rows * positions, call->at[0].row / positions,
-                     call->at[1].row / positions};
-    return s;
-}
-
-static const char *sizes_fault(const qfw_call *call)
-{
-    const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
-    const sizes s = sizes_of(call);
-    if (acc->plan->rows == QFW_NO_ROWS || a->plan->rows == QFW_NO_ROWS ||
-        b->plan->rows != QFW_NO_ROWS || b->n != s.n * s.k || acc->n != s.m * s.n ||
-        a->n != s.m * s.k) {
-        return "the sizes do not make a product";
-    }
-    if (qfw_has(call, 3) && (call->at[3].plan->rows != QFW_NO_ROWS || call->at[3].n != s.n)) {
-        return "the bias has another size";
-    }
-    if (qfw_has(call, 4) && (call->at[4].plan->rows == QFW_NO_ROWS || call->at[4].n != acc->n)) {
-        return "the mask has another size";
-    }
-    return call->op->param[0] <= BACK ? NULL : "form";
-}
+#include "kernels/convert.h"
 
 static qfw_gemm gemm_of(const qfw_call *call, int32_t a_width, int32_t b_width)
 {
@@ -58,11 +26,6 @@ static qfw_gemm gemm_of(const qfw_call *call, int32_t a_width, int32_t b_width)
 }
 
 /* ---- float32 ---- */
-
-const char *qfw_rule_product_f32(const qfw_call *call)
-{
-    return sizes_fault(call);
-}
 
 qfw_status qfw_op_product_f32(const qfw_call *call)
 {
@@ -86,90 +49,6 @@ qfw_status qfw_op_product_f32(const qfw_call *call)
 }
 
 /* ---- integers ---- */
-
-/* Whether accumulators have a scale for each row, for each column. */
-static bool scaled_by_row(const qfw_call *call)
-{
-    return qfw_by_rows(&call->at[1]);
-}
-
-static bool scaled_by_column(const qfw_call *call)
-{
-    const bool folded = (call->op->flags & FOLDED) != 0;
-    return qfw_has(call, 3) || (!folded && call->at[2].scales != 1);
-}
-
-bool qfw_has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns)
-{
-    const qfw_layout *l = &x->t.layout;
-    const bool along_axis =
-        l->outer == 1 && l->axis == rows && l->inner == columns && l->group == 1;
-    const bool along_outer =
-        l->shared == 0 && l->outer == rows && l->axis * l->inner == columns && l->group >= l->axis;
-    return along_axis || along_outer;
-}
-
-static bool has_column_scales(const qfw_operand *x, int64_t rows, int64_t columns)
-{
-    const qfw_layout *l = &x->t.layout;
-    return l->shared != 0 && l->outer == rows && l->axis == columns && l->inner == 1 &&
-           l->group == 1;
-}
-
-static const char *scales_fault(const qfw_call *call)
-{
-    const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
-    const sizes s = sizes_of(call);
-    const bool folded = (call->op->flags & FOLDED) != 0;
-    const bool by_row = scaled_by_row(call), by_column = scaled_by_column(call);
-    if (by_row ? !qfw_has_row_scales(a, s.m, s.k) : a->plan->rows != QFW_ROWS_AXIS) {
-        return "a has more than a scale a row";
-    }
-    if (!folded && b->scales != 1 &&
-        !(call->op->param[0] == FORWARD ? qfw_has_row_scales(b, s.n, s.k)
-                                        : has_column_scales(b, s.k, s.n))) {
-        return "b has scales along the sum";
-    }
-    const qfw_layout *l = &acc->t.layout;
-    const bool matrix = l->outer == s.m && l->axis == s.n && l->inner == 1;
-    const bool fits = by_column ? matrix && l->group == 1 && (l->shared == 0) == by_row
-                      : by_row  ? matrix && l->group >= l->axis && l->shared == 0
-                                : acc->plan->rows == QFW_ROWS_AXIS;
-    return fits && (acc->plan->rows == QFW_ROWS_OUTER) == (by_row || by_column)
-               ? NULL
-               : "the scales of the accumulator";
-}
-
-/* chunk * A * B fits an int32, and ceil(K A B / 2^h) + 2^30 for a bias does. */
-const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, int64_t k, bool bias,
-                               uint32_t chunk, uint32_t shift)
-{
-    const uint64_t most = ((UINT64_C(1) << (a->plan->bits - 1)) - 1) *
-                          (b == NULL ? 1 : (UINT64_C(1) << (b->plan->bits - 1)) - 1);
-    const uint64_t limit = bias ? (1u << 30) - 1 : INT32_MAX;
-    const uint64_t all = (uint64_t)k * most; /* < 2^30 * 2^30 */
-    if (shift > 31 || chunk < 1 || (uint64_t)chunk * most > INT32_MAX) {
-        return "headroom";
-    }
-    const bool one = chunk >= (uint64_t)k && shift == 0;
-    return (one && all <= limit) || (!one && ((all - 1) >> shift) + 1 <= limit) ? NULL : "headroom";
-}
-
-const char *qfw_rule_product_s32(const qfw_call *call)
-{
-    const char *broken = sizes_fault(call);
-    broken = broken != NULL ? broken : scales_fault(call);
-    if (broken == NULL && qfw_has(call, 3) && !qfw_has(call, 5)) {
-        broken = "scratch";
-    }
-    if (broken == NULL && qfw_has(call, 5) && call->at[5].n < 5 * sizes_of(call).n) {
-        broken = "scratch";
-    }
-    return broken != NULL
-               ? broken
-               : qfw_headroom_fault(&call->at[1], &call->at[2], sizes_of(call).k, qfw_has(call, 3),
-                                    call->op->param[1], call->op->param[2]);
-}
 
 void qfw_gemm_chunks(const qfw_kernels *kernels, const qfw_gemm *gemm, uint32_t chunk,
                      uint32_t shift, int32_t *out)
@@ -228,6 +107,7 @@ static qfw_status check_codes(const qfw_call *call, const qfw_operand *a, const 
     return b->plan->role > QFW_STATE || free || qfw_codes_in_range(b) ? QFW_OK : QFW_E_RANGE;
 }
 
+/* Seeds and shifts of the columns whose sigmas stand at `sigma`, which the shifts then lift. */
 void qfw_seed_columns(const qfw_operand *bias, float *sigma, int64_t n, int32_t *seed,
                       uint8_t *shift)
 {
@@ -261,41 +141,124 @@ static void sigmas(const qfw_call *call, float s_a, float *sigma, int64_t n)
     }
 }
 
+/* What follows the sums of rows that share scales: row `i` has a's scale number i. Sets sigma. */
+static qfw_finish finish_of(const qfw_call *call, int64_t i, float *sigma, uint32_t *absmax)
+{
+    const int64_t n = sizes_of(call).n, wide = scaled_by_column(call) ? n : 1;
+    qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1, NULL, 0, absmax};
+    sigmas(call, call->at[1].t.scale[i], sigma, wide);
+    if (qfw_has(call, 3)) {
+        uint8_t *scratch = (uint8_t *)call->at[5].t.codes + ratio_bytes(call);
+        int32_t *seed = (int32_t *)(void *)scratch;
+        uint8_t *shift = scratch + 4 * n;
+        qfw_seed_columns(&call->at[3], sigma, n, seed, shift);
+        f.seed = seed;
+        f.shift = shift;
+    }
+    return f;
+}
+
+/* The mask of the matrix rows from `row` on. */
+static void mask_rows(const qfw_call *call, int64_t row, qfw_finish *f)
+{
+    const qfw_operand *mask = &call->at[4];
+    if (qfw_has(call, 4)) {
+        const int slot = mask->plan->kind == QFW_FLOAT32 ? 0 : qfw_slot(&mask->t.format);
+        const int64_t bytes = slot == 0 ? 4 : slot / 8;
+        f->mask = (const uint8_t *)mask->t.codes + row * sizes_of(call).n * bytes;
+        f->mask_kind = slot;
+    }
+}
+
+/* All sums at once, and what they leave. */
+static void accumulate(const qfw_call *call, const qfw_gemm *g)
+{
+    const qfw_operand *acc = &call->at[0];
+    const sizes all = sizes_of(call);
+    const int64_t wide = scaled_by_column(call) ? all.n : 1;
+    const int64_t blocks = scaled_by_row(call) ? all.m : 1, rows = all.m / blocks;
+    qfw_gemm_chunks(call->kernels, g, call->op->param[1], call->op->param[2], acc->t.codes);
+    memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
+    for (int64_t i = 0; i < blocks; i++) {
+        qfw_finish f = finish_of(call, i, acc->t.scale + i * wide, acc->absmax + i * wide);
+        mask_rows(call, i * rows, &f);
+        call->kernels->finish_s32((int32_t *)acc->t.codes + i * rows * all.n, (size_t)rows,
+                                  (size_t)all.n, &f);
+    }
+}
+
+/* Sums of some rows, as codes of the matrix rows from `row` on. */
+static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, int64_t row)
+{
+    const qfw_operand *out = &call->at[0];
+    const int64_t n = sums->layout.outer * sums->layout.axis, first = row * sizes_of(call).n;
+    const qfw_layout flat = {1, n, 1, n, 0, 0};
+    const qfw_encoding how = {out->plan->rounding, 0, qfw_key_of(call, out), (uint64_t)first};
+    const uint32_t *ratios = call->at[5].t.codes;
+    qfw_tensor part = out->t;
+    uint64_t saturated = 0;
+    part.codes = (uint8_t *)part.codes + first * (qfw_slot(&part.format) / 8);
+    part.layout = flat;
+    if (ratio_bytes(call) == 0) {
+        return qfw_convert(call->kernels, sums, &part, &how, &saturated);
+    }
+    qfw_code_rule rule = {(qfw_rounding)how.rounding, 0, 0, 0};
+    qfw_code_range(&part.format, &rule.qmin, &rule.qmax);
+    (void)qfw_encode_rows(call->kernels, sums, &part, &how, &rule, ratios);
+    return QFW_OK;
+}
+
+/* A tile of rows at a time: the sums, what follows them, and their codes. */
+static qfw_status requantize(const qfw_call *call, const qfw_gemm *whole)
+{
+    const qfw_operand *out = &call->at[0], *tile = &call->at[6];
+    const sizes all = sizes_of(call);
+    const int64_t most = tile_of(call);
+    const bool by_row = scaled_by_row(call), by_column = scaled_by_column(call);
+    qfw_tensor sums = tile->t;
+    qfw_finish f = {NULL, NULL, false, false, NULL, 0, NULL};
+    if (qfw_has(call, 7)) {
+        QFW_TRY(qfw_hindsight_scales(out, &call->at[7], call->at[1].t.scale[0]));
+    } else {
+        qfw_fix_scales(out);
+    }
+    memset(tile->absmax, 0, (size_t)tile->scales * sizeof *tile->absmax);
+    for (int64_t i = 0; i < all.m; i += most) {
+        const int64_t rows = all.m - i < most ? all.m - i : most;
+        qfw_gemm g = *whole;
+        g.m = (size_t)rows;
+        g.a = (const uint8_t *)g.a + (size_t)i * g.a_row * (size_t)(g.a_width / 8);
+        sums.layout.outer = by_column ? rows : 1;
+        sums.layout.axis = by_column ? all.n : rows * all.n;
+        sums.layout.group = by_column ? 1 : sums.layout.axis;
+        if (i == 0 || by_row) {
+            f = finish_of(call, by_row ? i : 0, sums.scale, tile->absmax);
+            if (by_column) {
+                qfw_find_ratios(&sums, &out->t, call->at[5].t.codes);
+            }
+        }
+        qfw_gemm_chunks(call->kernels, &g, call->op->param[1], call->op->param[2], sums.codes);
+        mask_rows(call, i, &f);
+        call->kernels->finish_s32(sums.codes, g.m, g.n, &f);
+        QFW_TRY(encode_rows(call, &sums, i));
+    }
+    if (qfw_has(call, 7)) {
+        qfw_hindsight_ask(call, &call->at[7], qfw_largest_sum(tile), call->at[1].t.scale[0]);
+    }
+    return QFW_OK;
+}
+
 qfw_status qfw_op_product_s32(const qfw_call *call)
 {
-    const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
-    const qfw_operand *bias = &call->at[3], *mask = &call->at[4];
+    const qfw_operand *a = &call->at[1], *b = &call->at[2], *bias = &call->at[3];
     const qfw_gemm g = gemm_of(call, qfw_slot(&a->t.format), qfw_slot(&b->t.format));
     QFW_TRY(check_codes(call, a, b));
     if (qfw_has(call, 3) && bias->plan->kind == QFW_FLOAT32) {
         QFW_TRY(qfw_check_finite(call->kernels, bias->t.codes, (size_t)bias->n, QFW_F32));
     }
-    qfw_gemm_chunks(call->kernels, &g, call->op->param[1], call->op->param[2], acc->t.codes);
-    memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
-    const sizes all = sizes_of(call);
-    const int64_t n = all.n, wide = scaled_by_column(call) ? n : 1;
-    const int64_t blocks = scaled_by_row(call) ? all.m : 1;
-    const size_t rows = (size_t)(all.m / blocks);
-    int32_t *seed = call->at[5].t.codes;
-    uint8_t *shift = seed == NULL ? NULL : (uint8_t *)(seed + n);
-    for (int64_t i = 0; i < blocks; i++) {
-        float *sigma = acc->t.scale + i * wide;
-        sigmas(call, a->t.scale[i], sigma, wide);
-        qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1,
-                        NULL, 0,    acc->absmax + i * wide};
-        if (qfw_has(call, 3)) {
-            qfw_seed_columns(bias, sigma, n, seed, shift);
-            f.seed = seed;
-            f.shift = shift;
-        }
-        if (qfw_has(call, 4)) {
-            const int slot = mask->plan->kind == QFW_FLOAT32 ? 0 : qfw_slot(&mask->t.format);
-            const size_t bytes = slot == 0 ? 4 : (size_t)slot / 8;
-            f.mask = (const uint8_t *)mask->t.codes + (size_t)(i * n) * bytes * rows;
-            f.mask_kind = slot;
-        }
-        call->kernels->finish_s32((int32_t *)acc->t.codes + i * n * (int64_t)rows, rows, (size_t)n,
-                                  &f);
+    if (requantizes(call)) {
+        return requantize(call, &g);
     }
+    accumulate(call, &g);
     return QFW_OK;
 }

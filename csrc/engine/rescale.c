@@ -136,6 +136,12 @@ static qfw_num largest(const qfw_tensor *g, qfw_run run, int64_t first)
     return most;
 }
 
+qfw_num qfw_largest(const qfw_tensor *x, int64_t n)
+{
+    const qfw_run all = {0, n, 0};
+    return largest(x, all, 0);
+}
+
 /* Moves the zero point under codes that all are zero. */
 static void shift_zero(const qfw_operand *x, int64_t scale, uint16_t zero_point)
 {

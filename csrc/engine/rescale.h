@@ -14,6 +14,9 @@ void qfw_codes_at(const qfw_operand *x, int64_t scale, int32_t *lo, int32_t *hi)
  * than 16 bits: what lasts is the caller's memory. */
 void qfw_load_held(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m);
 
+/* The largest |value| of a tensor of n elements, rounded up to 24 bits. */
+qfw_num qfw_largest(const qfw_tensor *x, int64_t n);
+
 /* What a step of a tensor is proportional to: 1, |g| or g^2 (then its values are never negative). */
 typedef enum { QFW_AS_ONE, QFW_AS_GRADIENT, QFW_AS_SQUARE } qfw_growth;
 

@@ -75,6 +75,9 @@ static const char *format_fault(const qfw_plan_tensor *p)
     if (is_raw(p) && (p->pow2 | p->range | p->rounding) != 0) {
         return "pow2, range, rounding";
     }
+    if (p->range == QFW_HINDSIGHT && qfw_lasts(p)) {
+        return "range";
+    }
     const bool limit =
         p->range == QFW_FIXED ? qfw_is_scale_f32(p->limit) : qfw_bits_f32(p->limit) == 0;
     return limit ? NULL : "limit";
@@ -83,7 +86,7 @@ static const char *format_fault(const qfw_plan_tensor *p)
 static const char *enums_fault(const qfw_plan_tensor *p)
 {
     const bool known = p->space <= QFW_IO && p->role <= QFW_SCRATCH && p->kind <= QFW_BYTES &&
-                       p->pow2 <= 1 && p->range <= QFW_FIXED && p->rounding <= QFW_STOCHASTIC &&
+                       p->pow2 <= 1 && p->range <= QFW_HINDSIGHT && p->rounding <= QFW_STOCHASTIC &&
                        p->rows <= QFW_ROWS_AXIS && p->shared <= 1;
     const bool blank =
         (p->reserved[0] | p->reserved[1]) == 0 && (p->spare[0] | p->spare[1] | p->spare[2]) == 0;

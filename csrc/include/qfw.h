@@ -242,7 +242,7 @@ typedef enum qfw_role {
     QFW_SCRATCH
 } qfw_role;
 
-typedef enum qfw_range { QFW_DYNAMIC = 0, QFW_FIXED } qfw_range;
+typedef enum qfw_range { QFW_DYNAMIC = 0, QFW_FIXED, QFW_HINDSIGHT } qfw_range;
 
 /* Which size of a tensor counts the rows of a step. */
 typedef enum qfw_rows { QFW_NO_ROWS = 0, QFW_ROWS_OUTER, QFW_ROWS_AXIS } qfw_rows;

@@ -3,15 +3,27 @@
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
-uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
-                            const qfw_tensor *dst, const qfw_encoding *how,
-                            const qfw_code_rule *rule, uint32_t *ratios)
+void qfw_find_ratios(const qfw_tensor *src, const qfw_tensor *dst, uint32_t *ratios)
 {
     const size_t columns = (size_t)src->layout.axis;
     for (size_t c = 0; c < columns; c++) {
         const int bits = qfw_signed_bits(&dst->format);
         qfw_put_ratio(ratios, columns, c, qfw_ratio_of(src->scale[c], dst->scale[0], bits));
     }
+}
+
+uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
+                            const qfw_tensor *dst, const qfw_encoding *how,
+                            const qfw_code_rule *rule, uint32_t *ratios)
+{
+    qfw_find_ratios(src, dst, ratios);
+    return qfw_encode_rows(kernels, src, dst, how, rule, ratios);
+}
+
+uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                         const qfw_encoding *how, const qfw_code_rule *rule, const uint32_t *ratios)
+{
+    const size_t columns = (size_t)src->layout.axis;
     uint64_t saturated = 0;
     uint32_t u[QFW_TILE];
     int32_t m[QFW_TILE];

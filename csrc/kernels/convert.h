@@ -34,7 +34,15 @@ static inline qfw_ratios qfw_ratios_at(const uint32_t *ratios, size_t columns, s
     return r;
 }
 
-/* Such an accumulator at dst's scale; returns how many codes the clamp changed. */
+/* The ratio of each column of src to dst's one scale. */
+void qfw_find_ratios(const qfw_tensor *src, const qfw_tensor *dst, uint32_t *ratios);
+
+/* Rows of such an accumulator at ratios that were found; returns how many codes the clamp changed. */
+uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                         const qfw_encoding *how, const qfw_code_rule *rule,
+                         const uint32_t *ratios);
+
+/* Both of it. */
 uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
                             const qfw_tensor *dst, const qfw_encoding *how,
                             const qfw_code_rule *rule, uint32_t *ratios);

@@ -11,6 +11,7 @@ from .forward import again, forward
 from .ir import Op, Program, Tensor
 from .memory import Memory, plan_memory
 from .operands import convert
+from .requantize import settle, watch
 from .trace import Node, trace
 from .update import Gradients
 
@@ -23,8 +24,12 @@ def lower(
     loss: nn.Loss | None,
     optimizer: optim.Optimizer | None,
     batch: int,
+    watching: bool = False,
 ) -> Program:
-    """The operations of a traced model, section by section."""
+    """The operations of a traced model, section by section.
+
+    `watching`: hindsight ranges are dynamic, and the program says what their gains would be.
+    """
     if loss is not None:
         loss.target_shape(nodes[-1].out_shape)
         if not any(node.learns for node in nodes):
@@ -42,5 +47,9 @@ def lower(
         ops, program.labels, program.loss = backward(tape, gradients)
         program.sections |= {"backward": ops, "update": gradients.update_section()}
         program.gradients, program.states = gradients.gradients, gradients.states
+    if watching:
+        watch(program)
+    else:
+        settle(program, optimizer is not None)
     program.wires = {path: tape.kept(t) for path, t in tape.wires.items()}
     return program

@@ -17,7 +17,7 @@ def backward(tape: Tape, gradients: Gradients) -> tuple[list[Op], Tensor, Tensor
     tape.operands.emit = back.ops.append
     labels = Tensor("labels", (), "wire", None, rows=True, space="io", slot=1)
     loss = Tensor("loss", (), "scratch", Float32())
-    error = _cross_entropy(back, labels, loss)
+    error = back.loss_error = _cross_entropy(back, labels, loss)
     deepest = min(i for i, taped in enumerate(tape.taped) if taped.learns)
     for i in range(len(tape.taped) - 1, deepest - 1, -1):
         taped = tape.taped[i]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..formats import Float32
 from .ir import ACCUMULATOR, Op, Tensor
-from .operands import Operands, convert, is_plain, store
+from .operands import Operands, as_dynamic, convert, is_plain, store
 from .tape import Tape, Taped
 from .update import Gradients
 
@@ -20,6 +20,7 @@ class Backward:
     tape: Tape
     gradients: Gradients
     ops: list[Op] = field(default_factory=list)
+    loss_error: Tensor | None = None
 
     @property
     def operands(self) -> Operands:
@@ -28,7 +29,10 @@ class Backward:
     def stored(self, taped: Taped, error: Tensor) -> Tensor:
         """The error of a layer's output in the policy's format."""
         node = taped.node
-        stored = store(error, node.out_shape, node.policy.errors, node.path, "error")
+        fmt = node.policy.errors
+        if error is self.loss_error:  # a handful of values, relative to nothing
+            fmt = as_dynamic(fmt)
+        stored = store(error, node.out_shape, fmt, node.path, "error")
         if isinstance(stored.fmt, Float32) and isinstance(error.fmt, Float32):
             error.role, error.name = "error", stored.name
             return error

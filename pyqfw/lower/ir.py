@@ -111,6 +111,18 @@ class Op:
         return [t for t in self.places if t is not None]
 
 
+@dataclass(frozen=True)
+class Watch:
+    """What tells a hindsight range its first gain: the largest value that `op` converts, over the
+    scale of operand a of the product that made it, or the scale that it has itself."""
+
+    gain: str
+    op: Op
+    source: Tensor
+    product: Op | None
+    incoming: Tensor | None
+
+
 @dataclass(eq=False)
 class Program:
     """A lowered model: operations by section, and what they are about."""
@@ -124,6 +136,8 @@ class Program:
     parameters: dict[str, Tensor] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
     states: dict[str, Tensor] = field(default_factory=dict)  # by their own names
+    gains: dict[str, Tensor] = field(default_factory=dict)
+    watched: list[Watch] = field(default_factory=list)
     wires: dict[str, Tensor] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
 
@@ -141,7 +155,7 @@ class Program:
     def tensors(self) -> list[Tensor]:
         """Every tensor once: what lasts first, then in order of first use."""
         seen: dict[int, Tensor] = {}
-        for group in (self.parameters, self.gradients, self.states):
+        for group in (self.parameters, self.gradients, self.states, self.gains):
             for t in group.values():
                 seen.setdefault(id(t), t)
         for end in (self.input, self.labels, self.output):

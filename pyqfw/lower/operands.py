@@ -16,6 +16,17 @@ LOGITS = Sym(16)
 NONE, BY_COLUMN, BY_ROW = range(3)
 
 
+def is_hindsight(fmt: Format | None) -> bool:
+    return fmt is not None and fmt.range == "hindsight"
+
+
+def as_dynamic(fmt: Format) -> Format:
+    """The format without a range from earlier steps."""
+    if isinstance(fmt, (Sym, Asym)) and is_hindsight(fmt):
+        return replace(fmt, range="dynamic")
+    return fmt
+
+
 def signed_bits(fmt: Format) -> int:
     """Bits of a signed number that holds every code, zero point removed."""
     return fmt.bits + (1 if fmt.asymmetric else 0)

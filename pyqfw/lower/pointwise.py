@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .. import nn
-from ..formats import Float32
 from .context import ABOVE_ZERO, INSIDE, Backward
 from .ir import Op, Tensor
 from .tape import Tape, Taped
@@ -46,7 +45,7 @@ class _ReLU:
 
 
 class _Quant:
-    """A format. Errors pass as they are, but not where a fixed range was left."""
+    """A format. Errors pass as they are, but not where a fixed or hindsight range was left."""
 
     def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
         assert isinstance(node.layer, nn.Quant)
@@ -56,7 +55,7 @@ class _Quant:
 
     def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
         fmt = taped.y.fmt
-        if fmt is not None and not isinstance(fmt, Float32) and not isinstance(fmt.range, str):
+        if fmt is not None and fmt.range != "dynamic":
             back.mask(error, taped.y, taped.node.path, INSIDE)
         return error
 

@@ -1,0 +1,129 @@
+/* What must hold of the operands of a product: docs/format.md. */
+#include "engine/product.h"
+
+static const char *sizes_fault(const qfw_call *call)
+{
+    const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
+    const sizes s = sizes_of(call);
+    if (acc->plan->rows == QFW_NO_ROWS || a->plan->rows == QFW_NO_ROWS ||
+        b->plan->rows != QFW_NO_ROWS || b->n != s.n * s.k || acc->n != s.m * s.n ||
+        a->n != s.m * s.k) {
+        return "the sizes do not make a product";
+    }
+    if (qfw_has(call, 3) && (call->at[3].plan->rows != QFW_NO_ROWS || call->at[3].n != s.n)) {
+        return "the bias has another size";
+    }
+    if (qfw_has(call, 4) && (call->at[4].plan->rows == QFW_NO_ROWS || call->at[4].n != acc->n)) {
+        return "the mask has another size";
+    }
+    return call->op->param[0] <= BACK ? NULL : "form";
+}
+
+const char *qfw_rule_product_f32(const qfw_call *call)
+{
+    return sizes_fault(call);
+}
+
+/* A matrix of rows x columns with a scale for each row, or for each column. */
+bool qfw_has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns)
+{
+    const qfw_layout *l = &x->t.layout;
+    const bool along_axis =
+        l->outer == 1 && l->axis == rows && l->inner == columns && l->group == 1;
+    const bool along_outer =
+        l->shared == 0 && l->outer == rows && l->axis * l->inner == columns && l->group >= l->axis;
+    return along_axis || along_outer;
+}
+
+static bool has_column_scales(const qfw_operand *x, int64_t rows, int64_t columns)
+{
+    const qfw_layout *l = &x->t.layout;
+    return l->shared != 0 && l->outer == rows && l->axis == columns && l->inner == 1 &&
+           l->group == 1;
+}
+
+static const char *scales_fault(const qfw_call *call)
+{
+    const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
+    const sizes s = sizes_of(call);
+    const bool folded = (call->op->flags & FOLDED) != 0;
+    const bool by_row = scaled_by_row(call), by_column = scaled_by_column(call);
+    if (by_row ? !qfw_has_row_scales(a, s.m, s.k) : a->plan->rows != QFW_ROWS_AXIS) {
+        return "a has more than a scale a row";
+    }
+    if (!folded && b->scales != 1 &&
+        !(call->op->param[0] == FORWARD ? qfw_has_row_scales(b, s.n, s.k)
+                                        : has_column_scales(b, s.k, s.n))) {
+        return "b has scales along the sum";
+    }
+    if (acc->plan->bits != 32) {
+        return NULL;
+    }
+    const qfw_layout *l = &acc->t.layout;
+    const bool matrix = l->outer == s.m && l->axis == s.n && l->inner == 1;
+    const bool fits = by_column ? matrix && l->group == 1 && (l->shared == 0) == by_row
+                      : by_row  ? matrix && l->group >= l->axis && l->shared == 0
+                                : acc->plan->rows == QFW_ROWS_AXIS;
+    return fits && (acc->plan->rows == QFW_ROWS_OUTER) == (by_row || by_column)
+               ? NULL
+               : "the scales of the accumulator";
+}
+
+/* chunk * A * B fits an int32, and ceil(K A B / 2^h) + 2^30 for a bias does. */
+const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, int64_t k, bool bias,
+                               uint32_t chunk, uint32_t shift)
+{
+    const uint64_t most = ((UINT64_C(1) << (a->plan->bits - 1)) - 1) *
+                          (b == NULL ? 1 : (UINT64_C(1) << (b->plan->bits - 1)) - 1);
+    const uint64_t limit = bias ? (1u << 30) - 1 : INT32_MAX;
+    const uint64_t all = (uint64_t)k * most; /* < 2^30 * 2^30 */
+    if (shift > 31 || chunk < 1 || (uint64_t)chunk * most > INT32_MAX) {
+        return "headroom";
+    }
+    const bool one = chunk >= (uint64_t)k && shift == 0;
+    return (one && all <= limit) || (!one && ((all - 1) >> shift) + 1 <= limit) ? NULL : "headroom";
+}
+
+static const char *tile_fault(const qfw_call *call)
+{
+    const qfw_operand *out = &call->at[0], *tile = &call->at[6];
+    if (!requantizes(call)) {
+        return qfw_has(call, 6) || qfw_has(call, 7) ? "tile" : NULL;
+    }
+    if (out->plan->rows != QFW_ROWS_AXIS || out->plan->range == QFW_DYNAMIC) {
+        return "the range is not known before";
+    }
+    if (qfw_has(call, 7) != (out->plan->range == QFW_HINDSIGHT) ||
+        (qfw_has(call, 7) && (!qfw_is_gain(&call->at[7]) || scaled_by_row(call)))) {
+        return "gain";
+    }
+    const sizes s = sizes_of(call);
+    const qfw_layout *l = &tile->t.layout;
+    if (!qfw_has(call, 6) || tile->plan->rows != QFW_NO_ROWS) {
+        return "tile";
+    }
+    const int64_t t = tile_of(call);
+    const bool fits = scaled_by_column(call) ? l->outer == t && l->axis == s.n && l->inner == 1 &&
+                                                   l->group == 1 && l->shared != 0
+                                             : l->axis == tile->n && tile->scales == 1;
+    return fits && t >= 1 && tile->n == t * s.n && t <= (scaled_by_row(call) ? 1 : s.m) ? NULL
+                                                                                        : "tile";
+}
+
+const char *qfw_rule_product_s32(const qfw_call *call)
+{
+    const char *broken = sizes_fault(call);
+    broken = broken != NULL ? broken : scales_fault(call);
+    broken = broken != NULL ? broken : tile_fault(call);
+    if (broken != NULL) {
+        return broken;
+    }
+    const int64_t ratios = ratio_bytes(call), n = sizes_of(call).n;
+    const bool needed = qfw_has(call, 3) || ratios != 0;
+    const int64_t least = ratios + (qfw_has(call, 3) || !needed ? 5 * n : 0);
+    if (qfw_has(call, 5) ? call->at[5].n < least : needed) {
+        return "scratch";
+    }
+    return qfw_headroom_fault(&call->at[1], &call->at[2], sizes_of(call).k, qfw_has(call, 3),
+                              call->op->param[1], call->op->param[2]);
+}

@@ -1,0 +1,153 @@
+"""Sums that become codes at a scale that is known before: a part of their product.
+
+A fixed range is known; a hindsight range is but for its gain, which is state. The bits are those of
+two operations, so this is a pass over a program that is whole otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import QfwError
+from ..formats import Float32
+from .context import INSIDE
+from .ir import ACCUMULATOR, Op, Program, Tensor, Watch
+from .operands import as_dynamic, is_hindsight, is_plain, per_tensor
+
+GAINS = 8  # of a commit
+TILE_BYTES = 1024  # of accumulators
+LONG, LONG_ROWS = 8, 16  # a batch from which on at least so many rows are summed at a time
+
+
+def settle(program: Program, commits: bool) -> None:
+    """Gives hindsight ranges their gains, and products the codes that their sums become."""
+    for op, ops in _ranged(program):
+        dst, src, scratch = op.places[:3]
+        assert dst is not None
+        _, incoming = _relative_to(op, ops)
+        made = Tensor(f"{dst.name} gain", (2,), "state", Float32())
+        gain = program.gains.setdefault(made.name, made)
+        op.places, op.writes = (dst, src, scratch, gain, incoming), (0, 2, 3)
+    users = _users(program)
+    for ops in program.sections.values():
+        for op in [op for op in ops if op.kernel == "convert"]:
+            product = _fusable(op, ops, users)
+            if product is not None:
+                _fuse(product, op, program.batch)
+                ops.remove(op)
+    gains = list(program.gains.values()) if commits else []
+    for i in range(0, len(gains), GAINS):
+        some = tuple(gains[i : i + GAINS])
+        writes = tuple(range(len(some)))
+        program.sections["update"].append(Op("commit", "gains", some, writes=writes))
+
+
+def watch(program: Program) -> None:
+    """Dynamic ranges instead of hindsight ones, and what tells the gains that these would have."""
+    for op, ops in _ranged(program):
+        dst, src = op.places[:2]
+        assert dst is not None
+        assert src is not None
+        maker, incoming = _relative_to(op, ops)
+        program.watched.append(Watch(f"{dst.name} gain", op, src, maker, incoming))
+    for ops in program.sections.values():
+        ops[:] = [op for op in ops if not _masks_hindsight(op)]
+    for t in program.tensors:
+        if is_hindsight(t.fmt):
+            assert t.fmt is not None
+            t.fmt = as_dynamic(t.fmt)
+
+
+def _masks_hindsight(op: Op) -> bool:
+    """A dynamic range is never left."""
+    inside = op.kernel == "mask" and op.params[0] == INSIDE
+    return inside and op.places[1] is not None and is_hindsight(op.places[1].fmt)
+
+
+def _ranged(program: Program) -> list[tuple[Op, list[Op]]]:
+    """Conversions that find their range in hindsight, with the operations of their section."""
+    found = []
+    for ops in program.sections.values():
+        for op in ops:
+            dst, src = op.places[0], op.places[1] if len(op.places) > 1 else None
+            if op.kernel == "convert" and dst is not None and src is not None:
+                ranged = is_hindsight(dst.fmt) and not _carries(src, dst)
+                found += [(op, ops)] if ranged else []
+    return found
+
+
+def _carries(src: Tensor, dst: Tensor) -> bool:
+    """Whether two stored tensors differ in slots and rounding only, so that scales carry over."""
+    a, b = src.fmt, dst.fmt
+    if a is None or b is None or a is ACCUMULATOR or isinstance(a, Float32):
+        return False
+    kinds = [(f.asymmetric, f.bits, f.scale, f.range) for f in (a, b)]
+    layouts = [
+        [replace(y, group=min(y.group, y.axis)) for y in (t.layout(1), t.layout(2))]
+        for t in (src, dst)
+    ]
+    return kinds[0] == kinds[1] and layouts[0] == layouts[1]
+
+
+def _relative_to(op: Op, ops: list[Op]) -> tuple[Op | None, Tensor | None]:
+    """The product that made the sums, and its operand a, which has one scale; or nothing, where
+    the source itself has one."""
+    dst, src = op.places[:2]
+    assert dst is not None
+    assert src is not None
+    maker = _maker(ops, src)
+    incoming = None if maker is None else maker.places[1]
+    scaled = incoming or src
+    one = scaled.spread == "tensor" or (scaled.spread == "format" and per_tensor(scaled.fmt))
+    if not one:
+        raise QfwError(
+            f"layer '{op.layer}': {dst.role}s={dst.fmt!r}: a hindsight range follows the one scale "
+            f"of what comes in, and '{scaled.name}' has several: choose range=\"dynamic\" or a "
+            f"number, or one scale there"
+        )
+    return maker, incoming
+
+
+def _maker(ops: list[Op], t: Tensor) -> Op | None:
+    """The product of these sums."""
+    return next((op for op in ops if op.kernel == "product_s32" and op.places[0] is t), None)
+
+
+def _users(program: Program) -> dict[int, int]:
+    """How many operations have a tensor."""
+    count: dict[int, int] = {}
+    for op in program.all_ops:
+        for t in {id(t) for t in op.used}:
+            count[t] = count.get(t, 0) + 1
+    return count
+
+
+def _fusable(op: Op, ops: list[Op], users: dict[int, int]) -> Op | None:
+    """The product that can write what the conversion writes: nothing else has its sums."""
+    dst, src = op.places[:2]
+    assert dst is not None
+    assert src is not None
+    if src.fmt is not ACCUMULATOR or users[id(src)] != 2:
+        return None
+    known = dst.fmt is not None and dst.fmt.range != "dynamic"
+    return _maker(ops, src) if known and is_plain(dst) and per_tensor(dst.fmt) else None
+
+
+def _fuse(product: Op, op: Op, batch: int) -> None:
+    """Codes instead of sums; of these there is room for some rows."""
+    _, a, b, bias, mask, seeds = product.places[:6]
+    dst, sums = op.places[:2]
+    assert sums is not None
+    by_column, columns = sums.spread in ("columns", "grid"), sums.size // sums.positions
+    rows = 1
+    if sums.spread in ("tensor", "columns"):
+        rows = max(TILE_BYTES // (4 * columns), LONG_ROWS if batch >= LONG else 1)
+        rows = min(rows, batch * sums.positions)
+    tile = Tensor(f"{sums.name} of {rows} rows", (rows, columns), "scratch", ACCUMULATOR)
+    tile.spread, tile.positions = "columns" if by_column else "tensor", rows
+    need = (16 * by_column + 5 * (bias is not None)) * columns
+    name = seeds.name if seeds else f"{sums.name} ratios"
+    scratch = Tensor(name, (need,), "scratch") if need else None
+    gain = op.places[3] if len(op.places) > 3 else None
+    product.places = (dst, a, b, bias, mask, scratch, tile, gain)
+    product.writes = (0, 5, 6, 7)
