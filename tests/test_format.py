@@ -218,7 +218,8 @@ def test_gold_plans_say_what_is_written_beside_them(name: str) -> None:
     assert [h[key] for key in ("batch", "seed", "arena_bytes")] == [
         text[key] for key in ("batch", "seed", "arena_bytes")
     ]
-    assert h["reserved"] == [0] * 9
+    assert h["reserved"] == [0] * 8
+    assert h["micro_batches"] == 0
     tensors = [unpack(TENSOR, data, 128 + 64 * i) for i in range(h["tensors"])]
     assert len(tensors) == len(text["tensors"])
     for t, said in zip(tensors, text["tensors"], strict=True):

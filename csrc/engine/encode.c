@@ -23,8 +23,8 @@ static bool same_codes(const qfw_operand *a, const qfw_operand *b)
            p->pow2 == q->pow2 && p->range == q->range && p->limit == q->limit && same_sharing(p, q);
 }
 
-/* scale(R, 1, Q) of the numerics page for every scale, and no zero point. */
-static void fix_scales(const qfw_operand *dst)
+/* scale(R, 1, Q) of the numerics page. */
+void qfw_fix_scales(const qfw_operand *dst)
 {
     int32_t lo, hi;
     qfw_code_range(&dst->t.format, &lo, &hi);
@@ -51,7 +51,7 @@ static qfw_status encode(const qfw_call *call, const qfw_operand *src, const qfw
         }
         how.rounding = QFW_HALF_AWAY;
     } else if (dst->plan->range == QFW_FIXED) {
-        fix_scales(dst);
+        qfw_fix_scales(dst);
     } else {
         how.dynamic = 1;
     }

@@ -125,6 +125,7 @@ class Program:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     states: dict[str, Tensor] = field(default_factory=dict)
     wires: dict[str, Tensor] = field(default_factory=dict)
+    micro_batches: int = 1  # of a step; `batch` is the rows of one
     info: dict[str, Any] = field(default_factory=dict)
 
     @property
