@@ -24,7 +24,9 @@ from pyqfw._core import lib
 
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
-KERNELS = range(1, 13)
+ACCUMULATE = 37
+KERNELS = (*range(1, 13), ACCUMULATE)
+ADDING = (GRADIENT_S32, GRADIENT_F32, ACCUMULATE)  # over micro-batches
 
 K, N, BATCH = 3, 2, 2  # inputs, outputs, rows
 
@@ -108,10 +110,11 @@ def places(kernel: int) -> list[Place | None]:
         MASK: [wire(K, "f32"), wire(K, "s8")],
         LOSS_S16: [result(N, "s32"), wire(N, "s16"), LABELS, Place(1)],
         LOSS_F32: [result(N, "f32"), floats[0], LABELS, Place(1)],
-        GRADIENT_S32: [Place(K * N, "f32", role=GRADIENT), error, inputs, tile],
-        GRADIENT_F32: [Place(K * N, "f32", role=GRADIENT), *floats],
+        GRADIENT_S32: [Place(K * N, "f32", role=GRADIENT), error, inputs, tile, scratch(4)],
+        GRADIENT_F32: [Place(K * N, "f32", role=GRADIENT), *floats, Place(K, "f32")],
         UPDATE: [parameter, Place(K * N, "f32", role=GRADIENT), state, scratch(2)],
         FUSED: [parameter, error, inputs, tile, state, scratch(2)],
+        ACCUMULATE: [Place(K * N, "s8", role=GRADIENT), Place(K * N, "f32", made=True)],
     }[kernel]
 
 
@@ -144,7 +147,7 @@ def case(kernel: int, formats: dict[int, str] | None = None, bare: bool = False)
     A format that cannot last, or cannot have rows, stands there without. bare: nothing makes what
     the operation reads, which is the last thing that is found wrong.
     """
-    plan = Builder(BATCH, gap=64)
+    plan = Builder(BATCH, gap=64, **({"micro_batches": 2} if kernel in ADDING else {}))
     labels = plan.add_labels()
     wanted = places(kernel)
     tensors: list[int] = []
@@ -168,12 +171,17 @@ def _tensor(plan: Builder, place: Place, name: str, bare: bool) -> int:
         return plan.scratch(place.n)
     made = plan.tensor(place.n, **fields)
     if place.made and not bare:
-        _write(plan, made, cls, place.n)
+        _write(plan, made, cls, place)
     return made
 
 
-def _write(plan: Builder, t: int, cls: int, n: int) -> None:
-    """An operation that gives a tensor with rows its elements."""
+def _write(plan: Builder, t: int, cls: int, place: Place) -> None:
+    """An operation that gives a tensor its elements."""
+    n = place.n
+    if place.rows == NO_ROWS:
+        if cls == lib.QFW_AS_F32:
+            plan.op(CONVERT, t, plan.tensor(n, role=PARAMETER))
+        return
     if cls == lib.QFW_AS_S32:
         a = plan.sym(1, rows=ROWS_AXIS)
         plan.op(CONVERT, a, plan.input)
