@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import oracle as o
 import oracle_softmax as softmax
+from oracle_accumulate import added, mean_loss, micro_seed, share
 from oracle_product import (
     bias_gradient,
     float_product,
@@ -67,13 +68,16 @@ class Net:
         seed: int = 0,
         batch: int = 1,
         frozen: Sequence[str] = (),
+        micro_batches: int = 1,
     ) -> None:
+        """`batch`: rows of a micro-batch."""
         self.layers = list(layers)
         self.frozen = frozenset(frozen)
         self.policies = policies
         self.sgd = sgd
         self.lr = float(sgd.lr)
         self.seed, self.batch, self.steps = seed % o.WORD, batch, 0
+        self.micro_batches, self.micro = micro_batches, 0
         self.params: dict[str, Tensor] = {}
         self.state: dict[str, Tensor] = {}
         self.errors: dict[str, Tensor] = {}
@@ -117,7 +121,8 @@ class Net:
                 self.state[name] = _at_absmax(np.zeros_like(array), policy.state)
 
     def _key(self, path: str, role: str) -> o.Key:
-        return o.key(self.seed, self.steps, stream(path, role))
+        seed = micro_seed(self.seed, self.micro)
+        return o.key(seed, self.steps, stream(path, role))
 
     # ---- forward ---------------------------------------------------------------------------------
 
@@ -128,7 +133,10 @@ class Net:
 
     def predict(self, x: Array) -> Array:
         """The output of each row alone."""
-        return np.concatenate([self._run(x[i : i + 1]).output.floats() for i in range(len(x))])
+        micro, self.micro = self.micro, 0
+        rows = [self._run(x[i : i + 1]).output.floats() for i in range(len(x))]
+        self.micro = micro
+        return np.concatenate(rows)
 
     @property
     def wires(self) -> dict[str, Source]:
@@ -182,10 +190,11 @@ class Net:
 
     # ---- backward --------------------------------------------------------------------------------
 
-    def backward(self, y: Array) -> np.float32:
-        """Errors and gradients of the last forward pass; the mean loss."""
-        self.errors, self.raw_errors, self.grads = {}, {}, {}
-        error = self._loss(np.asarray(y))
+    def backward(self, y: Array, rows: int | None = None) -> np.float32:
+        """Errors and gradients of the last forward pass; the mean loss. `rows`: of the step."""
+        self.errors, self.raw_errors = {}, {}
+        self.grads = self.grads if self.micro else {}
+        error = share(self._loss(np.asarray(y)), len(y), rows or len(y) * self.micro_batches)
         linear = [path for kind, path, *_ in self.layers if kind == "linear"]
         trained = [path for path in linear if path not in self.frozen]
         for kind, path, *_ in reversed(self.layers):
@@ -205,6 +214,7 @@ class Net:
                 if path == trained[0]:
                     break
                 error = self._propagated(path, matrix(stored))
+        self.micro = (self.micro + 1) % self.micro_batches
         return self.loss
 
     def _loss(self, y: Array) -> Acc:
@@ -235,8 +245,13 @@ class Net:
                 found["bias"] = Acc(float_product(ones, error.floats())[0])
         for kind, acc in found.items():
             name = f"{path}.{kind}"
-            fused = isinstance(policy.grads, str)
-            self.grads[name] = acc if fused else encode(acc, policy.grads, self._key(name, "grad"))
+            key, kept = self._key(name, "grad"), self.grads.get(name)
+            if isinstance(policy.grads, str):
+                self.grads[name] = acc
+            elif isinstance(kept, Tensor):
+                self.grads[name] = added(kept, acc, policy.grads, key)
+            else:
+                self.grads[name] = encode(acc, policy.grads, key)
 
     def _propagated(self, path: str, error: Tensor) -> Acc:
         weight = self.params[f"{path}.weight"]
@@ -258,13 +273,17 @@ class Net:
             if state is not None:
                 self.state[name] = state
         self.steps += 1
+        self.micro = 0
 
     def step(self, x: Array, y: Array) -> np.float32:
-        """forward, backward, update; the mean loss."""
-        self.forward(x)
-        loss = self.backward(y)
+        """forward and backward of each micro-batch, update; the mean loss."""
+        losses = []
+        for at in range(0, len(x), self.batch):
+            part = slice(at, at + self.batch)
+            self.forward(x[part])
+            losses.append((self.backward(y[part], len(x)), len(x[part])))
         self.update()
-        return loss
+        return mean_loss(losses)
 
 
 def matrix(t: Tensor) -> Tensor:
