@@ -71,7 +71,7 @@ class Spaces:
 
     def overwritten(self, t: Tensor, written: int, last: int) -> bool:
         """Whether an operation after `written`, up to `last`, used its memory for another."""
-        layout, batch = self._plan.layout, self._plan.batch
+        layout, batch = self._plan.layout, self._plan.rows
         begin, size = layout.of(t)[0], t.nbytes(batch)
         for op in self._plan.ops[written + 1 : last + 1]:
             for other in op.written:

@@ -34,7 +34,9 @@ def _plain(values: Any) -> Any:
     return here.float() if here.dtype in (torch.float16, torch.bfloat16) else here
 
 
-def inputs(x: npt.ArrayLike, shape: tuple[int, ...], most: int | None) -> Array:
+def inputs(
+    x: npt.ArrayLike, shape: tuple[int, ...], most: int | None, of: str = "its batch"
+) -> Array:
     """Rows as the core takes them: float32, in C order; 1 to `most`, or any number.
 
     Whether they are finite the core finds out; `blame` says it with names.
@@ -47,7 +49,7 @@ def inputs(x: npt.ArrayLike, shape: tuple[int, ...], most: int | None) -> Array:
         raise ShapeError(f"x must have the shape ({wanted}), n rows, not {given.shape}")
     if most is not None and not 1 <= len(given) <= most:
         raise ShapeError(
-            f"x has {len(given)} rows: the plan takes 1 to {most} (its batch); give fewer, or "
+            f"x has {len(given)} rows: the plan takes 1 to {most} ({of}); give fewer, or "
             f"recompile with another batch"
         )
     if given.dtype == _FLOAT32 and given.flags.carray:

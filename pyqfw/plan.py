@@ -34,6 +34,7 @@ class Request:
     batch: int
     seed: int
     train: tuple[str, ...] | None = None
+    micro_batches: int = 1
 
 
 @dataclass(eq=False, repr=False)
@@ -71,6 +72,15 @@ class Plan:
         return self.request.batch
 
     @property
+    def micro_batches(self) -> int:
+        return self.request.micro_batches
+
+    @property
+    def rows(self) -> int:
+        """The most rows of a micro-batch, which wires and errors have room for."""
+        return self.program.batch
+
+    @property
     def seed(self) -> int:
         return self.request.seed
 
@@ -97,11 +107,12 @@ class Plan:
 
     def to_json(self, indent: int | None = None) -> str:
         """Everything that is printed, and where every tensor lies."""
-        batch = self.batch
+        rows = self.rows
         tensors = self.program.tensors
         numbers = {id(t): i for i, t in enumerate(tensors)}
         content = {
-            "batch": batch,
+            "batch": self.batch,
+            "micro_batches": self.micro_batches,
             "seed": self.seed,
             "input_shape": list(self.request.input_shape),
             "loss": None if self.request.loss is None else repr(self.request.loss),
@@ -129,7 +140,7 @@ class Plan:
                     "format": "bytes" if t.fmt is None else repr(t.fmt),
                     "shape": list(t.shape),
                     "rows": t.rows,
-                    "bytes": t.nbytes(batch),
+                    "bytes": t.nbytes(rows),
                     "offsets": list(self.layout.of(t)),  # codes, scales, zero points, absmax
                 }
                 for t in tensors
@@ -175,13 +186,12 @@ def compile(
     """A plan for steps of up to `batch` rows; without a loss, for inference alone.
 
     `input_shape` is without the batch axis. The same seed gives the same float initial weights
-    under every policy.
+    under every policy. With `micro_batches` a step's rows are run so many parts at a time, and
+    memory is for ceil(batch / micro_batches) rows.
     """
-    if arrays.integer(micro_batches, "micro_batches", 1, MAX_BATCH) != 1:
-        raise QfwError(f"micro_batches must be 1, not {micro_batches}: more are not supported yet")
     if preprocess is not None:
         raise QfwError(f"preprocess must be None, not {preprocess!r}: not supported yet")
-    settings: Any = (input_shape, loss, optimizer, policy, batch, seed)
+    settings: Any = (input_shape, loss, optimizer, policy, batch, seed, None, micro_batches)
     return build(Request(model, *settings))
 
 
@@ -201,8 +211,9 @@ def build(request: Request, watching: bool = False) -> Plan:
         _check_fused(node, request)
     if request.optimizer is not None:
         optim.check_names(request.optimizer, _parameters(nodes))
-    given = (request.policy, request.loss, request.optimizer, request.batch)
-    program = lower(nodes, *given, watching)
+    parts = request.micro_batches
+    given = (request.policy, request.loss, request.optimizer)
+    program = lower(nodes, *given, -(-request.batch // parts), parts, watching)
     memory = plan_memory(program)
     if memory.arena_bytes >= 2**31 or memory.const_bytes >= 2**31:
         raise QfwError(f"the plan needs {memory.arena_bytes} bytes of arena; 2^31 - 1 is the most")
@@ -217,6 +228,7 @@ def _parameters(nodes: list[Node]) -> list[str]:
 def _checked(r: Request) -> Request:
     """The request with every field of its type and in its range."""
     policy = Policy.float32() if r.policy is None else r.policy
+    batch = arrays.integer(r.batch, "batch", 1, MAX_BATCH)
     if r.optimizer is not None and r.loss is None:
         raise QfwError("an optimizer needs a loss: pass loss=, or leave optimizer out")
     return Request(
@@ -225,14 +237,23 @@ def _checked(r: Request) -> Request:
         None if r.loss is None else _typed(r.loss, nn.Loss, "loss", "nn.CrossEntropyLoss()"),
         None if r.optimizer is None else _optimizer(r.optimizer),
         _typed(policy, Policy, "policy", "a q.Policy such as Policy.int8()"),
-        arrays.integer(r.batch, "batch", 1, MAX_BATCH),
+        batch,
         arrays.word(r.seed, "seed"),
         r.train,
+        _micro_batches(r.micro_batches, batch),
     )
 
 
 def _optimizer(value: Any) -> Any:
     return _typed(value, optim.Optimizer, "optimizer", "optim.SGD() or optim.AdamW()")
+
+
+def _micro_batches(value: object, batch: int) -> int:
+    """No more than there are rows; so many full ones are the most rows that the core counts."""
+    parts = arrays.integer(value, "micro_batches", 1, MAX_BATCH)
+    if parts > batch or -(-batch // parts) * parts > MAX_BATCH:
+        raise QfwError(f"micro_batches must be 1..{batch}, at most a batch of {batch}, not {parts}")
+    return parts
 
 
 def _typed(value: Any, kind: type, name: str, legal: str) -> Any:
@@ -263,4 +284,10 @@ def _check_fused(node: Node, request: Request) -> None:
             f"layer '{node.path}': grads=\"fused\" moves each parameter before the other gradients "
             f"are known, so max_grad_norm cannot hold their norm: store the gradients, or leave "
             f"max_grad_norm out"
+        )
+    if request.micro_batches > 1:
+        raise QfwError(
+            f"layer '{node.path}': grads=\"fused\" moves parameters at every backward, so there is "
+            f"nothing to add {request.micro_batches} micro-batches in; store the gradients "
+            f"(grads=Float32() or a packed format), or use micro_batches=1"
         )

@@ -49,13 +49,14 @@ def print_plan(plan: Plan) -> str:
     """Operations with formats, bytes, MACs and headroom, then the memory table."""
     r = plan.request
     aim = r.optimizer or ("no optimizer" if r.loss else "inference alone")
-    lines = [f"plan: batch {r.batch}, seed {r.seed}, {r.policy!r}, {aim}"]
+    parts = f" in {r.micro_batches} micro-batches of {plan.rows}" if r.micro_batches > 1 else ""
+    lines = [f"plan: batch {r.batch}{parts}, seed {r.seed}, {r.policy!r}, {aim}"]
     rows = [("", "operation", "layer", "writes", "bytes", "MACs/row", "")]
     number = 0
     for section in SECTIONS:
         ops = plan.program.sections[section]
         for i, op in enumerate(ops):
-            rows.append((f"{number:>3}", *_op_line(op, plan.batch)))
+            rows.append((f"{number:>3}", *_op_line(op, plan.rows)))
             if i == 0:
                 rows[-1] = (f"{section}\n{rows[-1][0]}", *rows[-1][1:])
             number += 1

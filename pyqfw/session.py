@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import calibrate, feed, initial, quant, saving
-from ._arrays import Array
+from ._arrays import Array, integer
 from ._core import ffi, lib
 from ._spaces import Spaces, aligned
 from .errors import NonFiniteError, QfwError
@@ -28,7 +28,7 @@ _SECTIONS = {
     "update": lib.QFW_UPDATE,
 }
 _PROGRESS = [name for name, _ in ffi.typeof("qfw_progress").fields]
-_CHANGES = ("loss", "optimizer", "policy", "batch", "seed", "input_shape")
+_CHANGES = ("loss", "optimizer", "policy", "batch", "micro_batches", "seed", "input_shape")
 
 
 class Mark(NamedTuple):
@@ -43,7 +43,9 @@ class Session:
     """A network that can be stepped, asked and looked into.
 
     ``step(x, y)`` is ``forward(x)``, ``backward(y)``, ``update()``: the same operations, so the
-    same bits. Errors leave parameters, gradients and state as they were.
+    same bits. With micro_batches=k, a step is up to k times ``forward``, ``backward`` over
+    consecutive rows, each adding to the gradients, and an ``update``. Errors leave parameters,
+    gradients and state as they were.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -97,22 +99,28 @@ class Session:
         data = self._inputs(x)
         rows = len(data)
         labels = feed.labels(y, rows, self._classes)
+        several = rows > self._plan.rows
+        if several:  # the core looks at a micro-batch's labels when it is there
+            feed.blame_labels(labels, self._classes)
         if self._unset("gain"):
             feed.blame(data, x)
-            self._calibrate(data, self._labels(y, rows))
-        kept = self._begin()
+            first = slice(self._plan.rows)
+            self._calibrate(data[first], self._labels(y, rows)[first])
+        kept = self._begin(several)
         with quant.float_mode():
             pointers = ffi.from_buffer(data), ffi.from_buffer(labels)
             status = lib.qfw_step(self._net, *pointers, rows, self._loss)
         self._done(status, "step", kept=kept, x=x, data=data, y=y)
-        self._last, self._rows = self._end, rows
+        self._last, self._rows = self._end, (rows - 1) % self._plan.rows + 1
         self._has_gradients = True
         self._source = {}
         return float(self._loss[0])
 
     def forward(self, x: npt.ArrayLike) -> Array:
-        """The training forward; the output as float32."""
-        data = self._inputs(x)
+        """The training forward of a micro-batch; the output as float32."""
+        plan = self._plan
+        of = "its batch" if plan.micro_batches == 1 else "the rows of a micro-batch"
+        data = feed.inputs(x, plan.request.input_shape, plan.rows, of)
         out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
         feed.blame(data, x)
         if self._unset("wire gain"):
@@ -122,8 +130,13 @@ class Session:
         self._run("output", len(data), out=out)
         return out
 
-    def backward(self, y: npt.ArrayLike) -> float:
-        """The gradients of what `forward` saw; returns the mean loss."""
+    def backward(self, y: npt.ArrayLike, rows: int | None = None) -> float:
+        """Adds the gradients of what `forward` saw; returns its loss, the mean over its own rows.
+
+        `rows`: those of the whole step, over which the gradients are the mean; None: those given,
+        times `micro_batches`. The first backward after an update begins anew, and so does one
+        after the step's last.
+        """
         self._needs_loss("backward")
         if self._last != self._plan.section("output").stop - 1:
             raise QfwError("backward needs a forward right before it")
@@ -131,14 +144,18 @@ class Session:
         if self._first is not None:
             self._calibrate(self._first, labels)
             self._first = None
-        self._run("backward", self._rows, y=labels)
+        step_rows = 0
+        if rows is not None:
+            most = self._plan.rows * self._plan.micro_batches
+            step_rows = integer(rows, "rows", self._rows, most)
+        self._run("backward", self._rows, step_rows, y=labels)
         self._has_gradients = True
         if any(node.policy.grads == "fused" for node in self._plan.nodes):
             self._source = {}
         return self._read_loss()
 
     def update(self) -> None:
-        """Moves the parameters by the gradients of the last backward."""
+        """Moves the parameters by the gradients of the backwards since the last update."""
         self._needs_optimizer("update")
         if not self._has_gradients:
             raise QfwError("update needs a backward before it")
@@ -254,6 +271,7 @@ class Session:
         """Sets parameters, encoded in their formats; all of them unless not strict."""
         self._load(initial.checked(self._plan, values, strict))
         self._last = -1  # no backward of what other parameters made
+        self._restart()
 
     def recompile(self, *, train: list[str] | None = None, **changes: Any) -> Session:
         """The same network under other arguments of `q.compile`; `train`: the layers that learn.
@@ -363,25 +381,31 @@ class Session:
         self._source = {**self._source, **values}
 
     def _traced(self, data: Array, labels: Array) -> Iterator[tuple[Op, dict[str, QTensor]]]:
-        out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
-        pointers = [ffi.from_buffer(a) for a in (data, labels, out)]
-        done = ffi.new("uint32_t *")
-        kept = self._begin()
-        turn, self._rows = self._turn, len(data)
-        backward = self._plan.section("backward")
-        if self._plan.request.optimizer is not None:
+        plan, m, done = self._plan, self._plan.rows, ffi.new("uint32_t *")
+        out = np.empty((m, *plan.nodes[-1].out_shape), np.float32)
+        kept = self._begin(len(data) > m)
+        turn = self._turn
+        self._restart()
+        backward, update = plan.section("backward"), plan.section("update")
+        if plan.request.optimizer is not None:
             self._source = {}
-        for i, op in enumerate(self._plan.ops):
+        starts = range(0, len(data), m)
+        walks = [(at, i) for at in starts for i in range(update.start)]
+        walks += [(starts[-1], i) for i in update]
+        for number, (at, i) in enumerate(walks):
+            op, part = plan.ops[i], slice(at, at + m)
             if turn != self._turn:
                 raise QfwError("trace: the session has been used otherwise; begin another trace")
+            pointers = [ffi.from_buffer(a) for a in (data[part], labels[part], out)]
             self._io.x, self._io.y, self._io.out = pointers
+            self._io.step_rows, self._rows = len(data), len(data[part])
             with quant.float_mode():
-                status = lib.qfw_walk(self._net, self._io, len(data), i, 1, done)
+                status = lib.qfw_walk(self._net, self._io, self._rows, i, 1, done)
                 self._done(status, "trace", i, kept)
             self._last = i
             self._has_gradients |= backward[-1:] == range(i, i + 1)
-            if i == len(self._plan.ops) - 1 and self._ends_without_update():
-                self._run("update", len(data))
+            if number == len(walks) - 1 and self._ends_without_update():
+                self._run("update", self._rows)
             made = [t for t in op.written if t.fmt and t.space == "arena"]
             yield op, {t.name: self._spaces.read(t, self._rows) for t in made}
 
@@ -393,10 +417,11 @@ class Session:
         self._done(lib.qfw_get_progress(self._net, self._progress), "progress")
         return self._progress
 
-    def _run(self, section: str, rows: int, **buffers: Array) -> None:
+    def _run(self, section: str, rows: int, step_rows: int = 0, **buffers: Array) -> None:
         held = {name: ffi.from_buffer(array) for name, array in buffers.items()}
         for name in ("x", "y", "out"):
             setattr(self._io, name, held.get(name, ffi.NULL))
+        self._io.step_rows = step_rows
         ops, last, kept = self._plan.section(section), self._last, self._begin()
         with quant.float_mode():
             status = lib.qfw_run_section(self._net, _SECTIONS[section], self._io, rows)
@@ -409,11 +434,20 @@ class Session:
         """Whether a step ends with its backward, which is for the core to know."""
         return self._plan.request.optimizer is not None and not self._plan.section("update")
 
-    def _begin(self) -> Array | None:
-        """Before a walk; a copy of what lasts, where the walk may fail after it wrote some."""
+    def _begin(self, several: bool = False) -> tuple[Array | None, int]:
+        """Before a walk: a copy of what lasts, where the walk (or the second of several) may fail
+        after some was written; and the number of the micro-batch."""
         self._turn += 1
         self._last = -1
-        return self._spaces.lasting().copy() if self._fragile else None
+        lasting = self._spaces.lasting().copy() if self._fragile or several else None
+        return lasting, int(self._get().micro) if self._plan.micro_batches > 1 else 0
+
+    def _restart(self, micro: int = 0) -> None:
+        """What comes next is micro-batch `micro` of its step."""
+        if self._plan.micro_batches > 1:
+            progress = self._get()
+            progress.micro = micro
+            self._done(lib.qfw_set_progress(self._net, progress), "progress")
 
     def _read_loss(self) -> float:
         t = self._plan.program.loss
@@ -443,7 +477,7 @@ class Session:
         status: int,
         what: str,
         op: int | None = None,
-        kept: Array | None = None,
+        kept: tuple[Array | None, int] = (None, -1),
         *,
         x: npt.ArrayLike | None = None,
         data: Array | None = None,
@@ -452,8 +486,11 @@ class Session:
         """Turns a status of the core into an exception: `kept` is put back, x and y are blamed."""
         if status == lib.QFW_OK:
             return
-        if kept is not None:
-            self._spaces.lasting()[:] = kept
+        lasting, micro = kept
+        if lasting is not None:
+            self._spaces.lasting()[:] = lasting
+        if micro >= 0:
+            self._restart(micro)
         if status == lib.QFW_E_NONFINITE and data is not None and x is not None:
             feed.blame(data, x)
         if status == lib.QFW_E_LABEL and y is not None:
@@ -500,8 +537,9 @@ def check_plan(data: Array, plan: Plan | None = None) -> None:
 def _may_fail_late(plan: Plan) -> bool:
     """Whether an operation that refuses NaN and infinity comes after what lasts was written."""
     late = dropwhile(lambda op: not any(t.lasts for t in op.written), plan.ops)
+    makes_codes = ("convert", "accumulate")
     return any(
-        op.kernel == "clip_factor" or (op.kernel == "convert" and op.used[1].fmt == Float32())
+        op.kernel == "clip_factor" or (op.kernel in makes_codes and op.used[1].fmt == Float32())
         for op in late
     )
 

@@ -13,7 +13,7 @@ from .lower.memory import Memory
 
 MAGIC = 0x50574651  # "QFWP"
 VERSION = 1
-HEADER = struct.Struct("<IHH II IIII II 5I5I 4H f 36x")
+HEADER = struct.Struct("<IHH II IIII II 5I5I 4H f I 32x")
 TENSOR = struct.Struct("<12B 4I 4I I f 12x")
 OPERATION = struct.Struct("<HH 8H 60s")
 NO_TENSOR = 0xFFFF
@@ -47,6 +47,7 @@ KERNELS = {
     "adamw": 32,
     "gradient_adamw_s32": 33,
     "commit": 35,
+    "accumulate": 37,
 }
 
 
@@ -71,7 +72,7 @@ def to_bytes(program: Program, memory: Memory, seed: int, lr: float) -> bytes:
         *(len(tensors), len(program.all_ops)),
         *(*firsts, infer.start, *counts, len(infer)),
         *(number(t) for t in ends),
-        lr,
+        *(lr, program.micro_batches if program.micro_batches > 1 else 0),
     )
     blank = HEADER.pack(MAGIC, VERSION, HEADER.size, total, 0, *fields)
     body = blank[16:] + records + operations

@@ -15,6 +15,7 @@ import oracle as o
 import oracle_adamw as adamw
 import oracle_norm as norm
 import oracle_softmax as softmax
+from oracle_accumulate import added, mean_loss, micro_seed, share
 from oracle_hindsight import Gains, dynamic, is_hindsight
 from oracle_product import (
     bias_gradient,
@@ -72,13 +73,16 @@ class Net:
         seed: int = 0,
         batch: int = 1,
         frozen: Sequence[str] = (),
+        micro_batches: int = 1,
     ) -> None:
+        """`batch`: rows of a micro-batch."""
         self.layers = list(layers)
         self.frozen = frozenset(frozen)
         self.policies = policies
         self.sgd = sgd
         self.lr = float(sgd.lr)
         self.seed, self.batch, self.steps = seed % o.WORD, batch, 0
+        self.micro_batches, self.micro = micro_batches, 0
         self.params: dict[str, Tensor] = {}
         self.state: dict[str, Tensor] = {}
         self.moments: dict[str, tuple[Tensor, Tensor]] = {}
@@ -145,7 +149,8 @@ class Net:
         )
 
     def _key(self, path: str, role: str) -> o.Key:
-        return o.key(self.seed, self.steps, stream(path, role))
+        seed = micro_seed(self.seed, self.micro)
+        return o.key(seed, self.steps, stream(path, role))
 
     # ---- forward ---------------------------------------------------------------------------------
 
@@ -166,7 +171,7 @@ class Net:
         kept, self.gains.watching = self.last, True
         self.last = self._run(x)
         if y is not None:
-            self._back(y)
+            self._back(y, len(y))
         self.last, self.gains.watching = kept, False
 
     def _policies(self) -> list[Policy]:
@@ -175,7 +180,9 @@ class Net:
 
     def predict(self, x: Array) -> Array:
         """The output of each row alone."""
+        micro, self.micro = self.micro, 0
         rows = [self._run(x[i : i + 1], learns=False) for i in range(len(x))]
+        self.micro = micro
         return np.concatenate([row.output.floats() for row in rows])
 
     @property
@@ -242,14 +249,17 @@ class Net:
 
     # ---- backward --------------------------------------------------------------------------------
 
-    def backward(self, y: Array) -> np.float32:
-        """Errors and gradients of the last forward pass; the mean loss."""
+    def backward(self, y: Array, rows: int | None = None) -> np.float32:
+        """Errors and gradients of the last forward pass; the mean loss. `rows`: of the step."""
         self._watch(self.x, y)
-        return self._back(y)
+        loss = self._back(y, rows or len(y) * self.micro_batches)
+        self.micro = (self.micro + 1) % self.micro_batches
+        return loss
 
-    def _back(self, y: Array) -> np.float32:
-        self.errors, self.raw_errors, self.grads = {}, {}, {}
-        error, of_loss = self._loss(np.asarray(y)), True
+    def _back(self, y: Array, step_rows: int) -> np.float32:
+        self.errors, self.raw_errors = {}, {}
+        self.grads = self.grads if self.micro else {}
+        error, of_loss = share(self._loss(np.asarray(y)), len(y), step_rows), True
         learning = {name.rsplit(".", 1)[0] for name in self.params} - self.frozen
         deepest = next(path for _, path, *_ in self.layers if path in learning)
         for kind, path, *rest in reversed(self.layers):
@@ -315,8 +325,13 @@ class Net:
         for kind, acc in found.items():
             name = f"{path}.{kind}"
             acc = acc.reshape(self.params[name].shape)
-            fused = isinstance(policy.grads, str)
-            self.grads[name] = acc if fused else encode(acc, policy.grads, self._key(name, "grad"))
+            key, kept = self._key(name, "grad"), self.grads.get(name)
+            if isinstance(policy.grads, str):
+                self.grads[name] = acc
+            elif isinstance(kept, Tensor):
+                self.grads[name] = added(kept, acc, policy.grads, key)
+            else:
+                self.grads[name] = encode(acc, policy.grads, key)
 
     def _norm_back(self, path: str, error: Tensor, eps: float) -> Acc:
         wire, gamma = self.last.operands[path], self.params.get(f"{path}.weight")
@@ -354,13 +369,17 @@ class Net:
                 self.state[name] = state
         self.gains.commit()
         self.steps += 1
+        self.micro = 0
 
     def step(self, x: Array, y: Array) -> np.float32:
-        """forward, backward, update; the mean loss."""
-        self.forward(x)
-        loss = self.backward(y)
+        """forward and backward of each micro-batch, update; the mean loss."""
+        losses = []
+        for at in range(0, len(x), self.batch):
+            part = slice(at, at + self.batch)
+            self.forward(x[part])
+            losses.append((self.backward(y[part], len(x)), len(x[part])))
         self.update()
-        return loss
+        return mean_loss(losses)
 
 
 def matrix(t: Tensor) -> Tensor:

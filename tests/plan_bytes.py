@@ -37,7 +37,8 @@ HEADER = [
     ("output", 84, "H"),
     ("loss", 86, "H"),
     ("lr", 88, "f"),
-    ("reserved", 92, "9I"),
+    ("micro_batches", 92, "I"),
+    ("reserved", 96, "8I"),
 ]
 TENSOR = [
     ("space", 0, "B"),

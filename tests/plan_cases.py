@@ -27,7 +27,8 @@ CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
 SQUARE_SUM, CLIP_FACTOR, ADAMW, FUSED_ADAMW = range(30, 34)
-COMMIT = 35
+COMMIT, ACCUMULATE = 35, 37
+ADDING = (GRADIENT_S32, GRADIENT_F32, ACCUMULATE)  # over micro-batches
 KERNELS = sorted(wire_bytes.KERNELS.values())
 # Other forms of an operation: a product that writes codes, and conversions that have a gain.
 VARIANT = 0x100
@@ -129,8 +130,8 @@ def places(kernel: int) -> list[Place | None]:
         MASK: [wire(K, "f32"), wire(K, "s8")],
         LOSS_S16: [result(N, "s32"), wire(N, "s16"), LABELS, Place(1)],
         LOSS_F32: [result(N, "f32"), floats[0], LABELS, Place(1)],
-        GRADIENT_S32: [Place(K * N, "f32", role=GRADIENT), error, inputs, tile],
-        GRADIENT_F32: [Place(K * N, "f32", role=GRADIENT), *floats],
+        GRADIENT_S32: [Place(K * N, "f32", role=GRADIENT), error, inputs, tile, scratch(4)],
+        GRADIENT_F32: [Place(K * N, "f32", role=GRADIENT), *floats, Place(K, "f32")],
         UPDATE: [parameter, gradient, state, scratch(2), factor],
         FUSED: [parameter, error, inputs, tile, state, scratch(2)],
         NORM_S32: [
@@ -148,6 +149,7 @@ def places(kernel: int) -> list[Place | None]:
         CLIP_FACTOR: [Place(1), factor],
         ADAMW: [parameter, gradient, state, second, scratch(3), factor],
         FUSED_ADAMW: [parameter, error, inputs, tile, state, second, scratch(3)],
+        ACCUMULATE: [Place(K * N, "s8", role=GRADIENT), Place(K * N, "f32", made=True)],
     }[kernel]
 
 
@@ -190,7 +192,7 @@ def case(kernel: int, formats: dict[int, str] | None = None, bare: bool = False)
     the operation reads, which is the last thing that is found wrong.
     """
     kernel = _form(kernel, formats or {})
-    plan = Builder(BATCH, gap=64)
+    plan = Builder(BATCH, gap=64, **({"micro_batches": 2} if kernel in ADDING else {}))
     labels = plan.add_labels()
     wanted = places(kernel)
     tensors: list[int] = []
@@ -225,12 +227,17 @@ def _tensor(plan: Builder, place: Place, name: str, bare: bool) -> int:
         return plan.scratch(place.n)
     made = plan.tensor(place.n, **fields)
     if place.made and not bare:
-        _write(plan, made, cls, place.n)
+        _write(plan, made, cls, place)
     return made
 
 
-def _write(plan: Builder, t: int, cls: int, n: int) -> None:
-    """An operation that gives a tensor with rows its elements."""
+def _write(plan: Builder, t: int, cls: int, place: Place) -> None:
+    """An operation that gives a tensor its elements."""
+    n = place.n
+    if place.rows == NO_ROWS:
+        if cls == lib.QFW_AS_F32:
+            plan.op(CONVERT, t, plan.tensor(n, role=PARAMETER))
+        return
     if cls == lib.QFW_AS_S32:
         a = plan.sym(1, rows=ROWS_AXIS)
         plan.op(CONVERT, a, plan.input)

@@ -58,6 +58,7 @@ class Net:
         self.plan = PlanBytes(data)
         h = self.plan.header[0]
         self.batch = int(h["batch"])
+        self.micro_batches = max(int(h["micro_batches"]), 1)
         self.bytes = copied(data)
         self.constants = aligned(int(h["const_bytes"]) or ALIGN)
         self.arena = aligned(int(h["arena_bytes"]))
@@ -101,12 +102,12 @@ class Net:
         size = ffi.new("size_t *")
         return self.status(lib.qfw_arena_size(self.image, size)), int(size[0])
 
-    def walk(self, first: int, count: int, rows: int, **io: Array) -> str:
+    def walk(self, first: int, count: int, rows: int, **io: Any) -> str:
         return self.status(
             lib.qfw_walk(self.net, self._buffers(io), rows, first, count, self._done)
         )
 
-    def section(self, name: str, rows: int, **io: Array) -> str:
+    def section(self, name: str, rows: int, **io: Any) -> str:
         number = getattr(lib, f"QFW_{name.upper()}")
         return self.status(lib.qfw_run_section(self.net, number, self._buffers(io), rows))
 
@@ -119,19 +120,28 @@ class Net:
         target = ffi.from_buffer("float[]", out)
         return self.status(lib.qfw_infer(self.net, ffi.from_buffer(x), rows, target))
 
+    @property
+    def micro(self) -> int:
+        """Micro-batches that wait for their update."""
+        p = ffi.new("qfw_progress *")
+        assert lib.qfw_get_progress(self.net, p) == lib.QFW_OK
+        return int(p.micro)
+
     def progress(self) -> tuple[int, int, float]:
         p = ffi.new("qfw_progress *")
         assert lib.qfw_get_progress(self.net, p) == lib.QFW_OK
         return p.step, p.updates, p.lr
 
-    def set_progress(self, step: int, updates: int, lr: float) -> str:
-        p = ffi.new("qfw_progress *", {"step": step, "updates": updates, "lr": lr})
+    def set_progress(self, step: int, updates: int, lr: float, micro: int = 0) -> str:
+        fields = {"step": step, "updates": updates, "lr": lr, "micro": micro}
+        p = ffi.new("qfw_progress *", fields)
         return self.status(lib.qfw_set_progress(self.net, p))
 
     def status(self, status: int) -> str:
         return NAMES[status]
 
-    def _buffers(self, io: dict[str, Array]) -> Any:
+    def _buffers(self, io: dict[str, Any]) -> Any:
+        self._io.step_rows = io.get("step_rows", 0)
         for name in ("x", "y", "out"):
             array = io.get(name)
             setattr(self._io, name, ffi.NULL if array is None else ffi.from_buffer(array))

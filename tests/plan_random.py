@@ -30,6 +30,7 @@ GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
 SQUARE_SUM, CLIP_FACTOR, ADAMW, FUSED_ADAMW = range(30, 34)
 COMMIT = 35
+ACCUMULATE = 37
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
 SYMS = (S8, S16, ODD)
@@ -302,7 +303,10 @@ class Maker:
         n, terms = self.b * inner, self.plan.batch * self.positions
         if kernel == GRADIENT_F32:
             grad = self.pick(self.lasting(n, F32), self.new(n, F32, False))
-            self.plan.op(kernel, grad, error, wire, p11=self.positions)
+            rows = int(self.rng.integers(1, self.b + 1))
+            tile = self.some(self.plan.tensor(rows * inner), 0.9)
+            self.several(0.7)
+            self.plan.op(kernel, grad, error, wire, tile, p11=self.positions)
             return
         role = {"role": PARAMETER} if kernel in (FUSED, FUSED_ADAMW) else {}
         grad = self.lasting(n, self.pick(*STORED), **role)
@@ -313,7 +317,9 @@ class Maker:
         params = {"p9": chunk, "p10": shift, "p11": self.positions}
         folded = 4 * self.chance(0.3) if wire != NO_TENSOR else 0
         if kernel == GRADIENT_S32:
-            self.plan.op(kernel, grad, error, wire, tile, flags=folded, **params)
+            joint = self.some(self.plan.scratch(4 * max(self.scales(grad), 1)), 0.9)
+            self.several(0.7)
+            self.plan.op(kernel, grad, error, wire, tile, joint, flags=folded, **params)
             return
         if kernel == FUSED_ADAMW:
             one, two = (self.lasting(n, self.pick(*STORED), role=STATE) for _ in range(2))
@@ -325,6 +331,19 @@ class Maker:
         flags, coefficients = self.step()
         places = (grad, error, wire, tile, state, self.flags(grad, state))
         self.plan.op(kernel, *places, flags=flags | folded, **params, **coefficients)
+
+    def several(self, chance: float) -> None:
+        """Micro-batches in a step, perhaps."""
+        self.plan.header["micro_batches"] = self.pick(2, 3, 7) if self.chance(chance) else 0
+
+    def accumulate(self) -> None:
+        n = self.a * self.b
+        role = {"role": GRADIENT} if self.chance(0.9) else {}
+        grad = self.lasting(n, self.pick(S8, S16, ODD, ASYMMETRIC), **role)
+        sums = self.plan.tensor(n)
+        self.plan.op(CONVERT, sums, self.lasting(n, F32))
+        self.several(0.9)
+        self.plan.op(ACCUMULATE, grad, sums)
 
     def flags(self, *tensors: int) -> int:
         n = sum(self.scales(t) for t in tensors if t != NO_TENSOR)
@@ -458,5 +477,6 @@ class Maker:
             ADAMW: self.adamw,
             FUSED_ADAMW: lambda: self.gradient(FUSED_ADAMW),
             COMMIT: self.commit,
+            ACCUMULATE: self.accumulate,
         }[kernel]()
         return self.plan.build()

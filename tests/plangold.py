@@ -114,6 +114,10 @@ def many_plans() -> dict[str, q.Plan]:
             deep(),
             input_shape=(2, INPUTS),
         ),
+        "micro-batches": build(INT8, micro_batches=2),
+        "micro-batches, groups": build(INT8.replace(**groups), micro_batches=4),
+        "micro-batches in floats": build(stored, micro_batches=3),
+        "micro-batches, floats alone": build(q.Policy.float32(), micro_batches=2),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),
     }

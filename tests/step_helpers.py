@@ -51,6 +51,7 @@ class Case:
     shape: tuple[int, ...] | None = None
     """The input's; None: as many as the first Linear takes."""
     batch: int = 4
+    micro_batches: int = 1
     rows: Sequence[int] = (4, 3, 4)
     """Of each step."""
     seed: int = 1
@@ -88,14 +89,16 @@ class Case:
             optimizer=self.sgd,
             policy=self.policy,
             batch=self.batch,
+            micro_batches=self.micro_batches,
             seed=self.seed,
         )
 
     def net(self) -> Net:
         policies = {path: self.policy.override(changes) for path, changes in self.own.items()}
         policies[""] = self.policy
-        options = {"seed": self.seed, "batch": self.batch, "frozen": self.frozen}
-        return Net(self.layers, policies, self.sgd, **options)
+        rows = -(-self.batch // self.micro_batches)
+        options = {"seed": self.seed, "batch": rows, "micro_batches": self.micro_batches}
+        return Net(self.layers, policies, self.sgd, frozen=self.frozen, **options)
 
     def data(self) -> Iterator[tuple[Array, Array]]:
         """Rows that tell their class, one of them all zeros now and then."""
@@ -129,20 +132,27 @@ def _linear(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def same_step(net: Net, session: q.Session, x: Array, y: Array) -> None:
-    """forward, backward, update: the output, every wire, loss, gradients, parameters, state."""
-    same_floats(session.forward(x), net.forward(x), "output")
-    for path, wire in net.wires.items():
-        with suppress(GoneError):
-            same_wire(read_wire(session, path), wire, f"wire {path}")
-    same_floats(np.float32(session.backward(y)), net.backward(y), "loss")
-    for name, grad in net.grads.items():
-        if isinstance(grad, Tensor):
-            same_tensor(session.grad(name), grad, f"gradient {name}")
+    """forward, backward, update: output, wires, loss and gradients of each micro-batch, parameters
+    and state."""
+    for at in range(0, len(x), net.batch):
+        part = slice(at, at + net.batch)
+        same_micro_batch(net, session, x[part], y[part], len(x))
     before = gradients(session)
     session.update()
     assert gradients(session) == before
     net.update()
     same_kept(net, session)
+
+
+def same_micro_batch(net: Net, session: q.Session, x: Array, y: Array, rows: int) -> None:
+    same_floats(session.forward(x), net.forward(x), "output")
+    for path, wire in net.wires.items():
+        with suppress(GoneError):
+            same_wire(read_wire(session, path), wire, f"wire {path}")
+    same_floats(np.float32(session.backward(y, rows)), net.backward(y, rows), "loss")
+    for name, grad in net.grads.items():
+        if isinstance(grad, Tensor):
+            same_tensor(session.grad(name), grad, f"gradient {name}")
 
 
 class GoneError(Exception):

@@ -43,6 +43,7 @@ class Network:
     quant: bool = False  # a layer between product and ReLU
     norm: bool = False  # a LayerNorm before the ReLU
     before: int = 0  # steps before those that are recorded
+    micro_batches: int = 1
 
     def session(self) -> q.Session:
         first = nn.Linear(INPUTS, HIDDEN).requires_grad_(not self.frozen)
@@ -55,6 +56,7 @@ class Network:
             optimizer=self.optimizer,
             policy=self.policy,
             batch=BATCH,
+            micro_batches=self.micro_batches,
             seed=7,
         )
         return q.Session(plan)
@@ -109,6 +111,17 @@ NETWORKS = {
     "hindsight_fused": Network(
         INT8.replace(wires=q.Sym(8, range="hindsight"), grads="fused"), PLAIN, quant=True, before=1
     ),
+    # Gradients that add up: found ranges, fixed ones and floats.
+    "micro_batches": Network(INT8, MOMENTUM, micro_batches=3),
+    "micro_batches_fixed": Network(
+        INT8.replace(grads=q.Sym(12, range=0.5, **RANDOM)), MOMENTUM, micro_batches=2
+    ),
+    "micro_batches_zero_points": Network(
+        INT8.replace(grads=q.Asym(7, group=4, **RANDOM), weight_grad="float32"),
+        MOMENTUM,
+        micro_batches=4,
+    ),
+    "micro_batches_floats": Network(q.Policy.float32(), MOMENTUM, micro_batches=2),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }

@@ -30,6 +30,7 @@ from plan_bytes import (
     parts,
 )
 from plan_cases import (
+    ACCUMULATE,
     ADAMW,
     BATCH,
     CLIP_FACTOR,
@@ -166,7 +167,10 @@ HEADERS: list[tuple[Edit, str]] = [
     (header(output=NO_TENSOR), ENDS),
     (header(labels=1000), ENDS),
     (header(loss=65534), ENDS),
-    (header(reserved=[[0] * 8 + [1]]), "reserved"),
+    (header(reserved=[[0] * 7 + [1]]), "reserved"),
+    (header(micro_batches=2**24 + 1), "micro_batches"),
+    (header(micro_batches=2**22 + 1), "micro_batches"),  # times a batch of 4
+    (header(micro_batches=2**32 - 1), "micro_batches"),
     (header(arena_bytes=1064), SPACES),
     (header(arena_bytes=112), SPACES),
     (header(arena_bytes=2**31), SPACES),
@@ -517,6 +521,13 @@ RULES: list[tuple[int, int, Change, str]] = [
     (GRADIENT_S32, -1, {"p9": 2**31 // 127**2 + 1}, HEADROOM),
     (GRADIENT_S32, -1, {"p10": 32}, HEADROOM),
     (GRADIENT_F32, 2, {"axis": K - 1, "group": K - 1}, GRADIENT_SIZES),
+    (GRADIENT_F32, 3, {"axis": K + 1, "group": K + 1}, "tile"),
+    (GRADIENT_F32, 3, {"axis": K * N + K, "group": 1}, "tile"),
+    (GRADIENT_F32, 3, {"axis": K, "rows": ROWS_AXIS}, "tile"),
+    (GRADIENT_F32, 3, {"gone": True}, "tile"),
+    (ACCUMULATE, 1, {"axis": K * N - 1}, DIFFER),
+    (ACCUMULATE, 0, {"role": SCRATCH}, "role, rows"),
+    (ACCUMULATE, 1, {"axis": N, "group": N, "rows": ROWS_AXIS}, "role, rows"),
     (UPDATE, 1, {"axis": K * N - 1}, DIFFER),
     *((UPDATE, -1, {"p2": bits}, COEFFICIENTS) for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
     (UPDATE, -1, {"flags": 24}, "rounding"),
@@ -673,6 +684,34 @@ def test_fractions_of_normalised_rows_are_exact_up_to_the_proof() -> None:
             assert check(plan.build()).field == (UNWRITTEN if fits else HEADROOM)
 
 
+def test_sums_over_micro_batches_need_room_for_their_scales() -> None:
+    """A float for each scale of a tile, where the gradient's range is found anew."""
+    for fmt, room in (("s8", 4), ("asym packed", 4), ("f32", 0)):
+        for bytes_ in (room, room - 1):
+            plan = case(GRADIENT_S32, {0: fmt})
+            plan.plan.tensors[plan.tensors[4]]["axis"] = max(bytes_, 1)
+            edited = PlanBytes(plan.build())
+            if bytes_ < 1:
+                edited.ops["tensor"][plan.op, 4] = NO_TENSOR
+            found = check(edited.sealed())
+            fine = bytes_ >= room or room == 0
+            assert found == (OK if fine else Verdict("PLAN", plan.op, plan.tensors[0], "scratch"))
+            edited.header["micro_batches"] = 1
+            assert check(edited.sealed()) == OK
+            edited.header["micro_batches"] = 2
+            edited.tensors["range"][plan.tensors[0]] = int(room != 0)
+            edited.tensors["limit"][plan.tensors[0]] = float(room != 0)
+            assert check(edited.sealed()) == OK
+
+
+@pytest.mark.parametrize("kernel", [UPDATE, FUSED])
+def test_parameters_do_not_move_between_micro_batches(kernel: int) -> None:
+    plan = case(kernel)
+    assert check(plan.build()) == OK
+    plan.plan.header["micro_batches"] = 2
+    assert check(plan.build()) == Verdict("PLAN", plan.op, plan.tensors[0], "micro_batches")
+
+
 def test_a_sum_of_errors_is_one_chunk() -> None:
     terms = 3
     for params in ({}, {"p9": terms - 1}, {"p10": 1}, {"flags": 4}, {"p9": 2**31 // 127 + 1}):
@@ -808,7 +847,8 @@ def test_scratch_is_no_result() -> None:
 def test_nothing_is_read_before_anything_is_written() -> None:
     for kernel in KERNELS:
         plan = case(kernel, bare=True)
-        wires = [p for p in plan.tensors if plan.plan.tensors[p]["rows"] and p > plan.plan.labels]
+        wires = [p for p in plan.tensors if p > plan.plan.labels]
+        wires = [p for p in wires if plan.plan.tensors[p]["role"] >= pb.WIRE]
         found = check(plan.build())
         assert found == OK or (found.tensor in wires and found.field == UNWRITTEN)
         assert (found == OK) == (kernel in (UPDATE, SQUARE_SUM, CLIP_FACTOR, ADAMW, COMMIT))

@@ -146,7 +146,7 @@ def page_places(title: str) -> dict[int, int]:
         *("1 convert", "2 widen", "3 product_s32", "5 relu", "6 mask", "9 gradient_s32"),
         *("11 update", "13 normalize_s32", "15 normalize_back_s32", "16 normalize_back_f32"),
         "17 columns_s32",
-        *("30 square_sum", "31 clip_factor", "32 adamw", "35 commit"),
+        *("30 square_sum", "31 clip_factor", "32 adamw", "35 commit", "37 accumulate"),
     ],
 )
 def test_the_page_has_the_places_of_the_core(title: str) -> None:
@@ -173,7 +173,7 @@ def test_the_page_has_the_places_of_operations_that_are_like_others() -> None:
     norm = page_places("13 normalize_s32")
     assert trimmed(14) == [f32 | (norm[i] & (read | written | may)) for i in range(4)]
     floats = [f32 | (gradient[i] & (read | written | may)) for i in range(3)]
-    assert trimmed(10) == floats
+    assert trimmed(10) == [*floats, f32 | may | written]
     assert trimmed(12) == [update[0], *(gradient[i] for i in (1, 2, 3)), fused[4], fused[5]]
     adamw, own = page_places("32 adamw"), page_places("33 gradient_adamw_s32")
     errors = [gradient[i] for i in (1, 2, 3)]
@@ -229,7 +229,8 @@ def test_gold_plans_say_what_is_written_beside_them(name: str) -> None:
     assert [h[key] for key in ("batch", "seed", "arena_bytes")] == [
         text[key] for key in ("batch", "seed", "arena_bytes")
     ]
-    assert h["reserved"] == [0] * 9
+    assert h["reserved"] == [0] * 8
+    assert h["micro_batches"] == 0
     tensors = [unpack(TENSOR, data, 128 + 64 * i) for i in range(h["tensors"])]
     assert len(tensors) == len(text["tensors"])
     for t, said in zip(tensors, text["tensors"], strict=True):

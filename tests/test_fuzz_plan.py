@@ -317,7 +317,8 @@ def run(data: bytes, mode: int, seed: int, ends: Counter[str] | None = None) -> 
         for rows in (net.batch, 1, int(rng.integers(1, net.batch + 1))):
             step = int(rng.choice([0, 1, 255, 256, 2**32 - 1]))
             lr = float(rng.choice([0.0, 0.1, 1e-6, 1e30]))
-            assert net.set_progress(step, int(rng.integers(2)), lr) == "OK"
+            micro = int(rng.integers(min(net.micro_batches, 4)))
+            assert net.set_progress(step, int(rng.integers(2)), lr, micro) == "OK"
             io = some_rows(net, rows, rng)
             status = walk_each(net, rows, io)
             if ends is not None:

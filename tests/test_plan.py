@@ -332,7 +332,11 @@ BAD_PLANS = {
         QfwError,
         "layer '.*': wires=.*hindsight.*'input:wire' has several: choose",
     ),
-    "two micro-batches": ({"micro_batches": 2}, QfwError, "micro_batches must be 1, not 2"),
+    "more micro-batches than rows": (
+        {"batch": 4, "micro_batches": 5},
+        QfwError,
+        r"micro_batches must be 1\.\.4",
+    ),
     "preprocess": ({"preprocess": abs}, QfwError, "preprocess must be None"),
     "RAW into a layer": ({"model": RAW}, QfwError, r"layer '0' has output=RAW, but '2'"),
     "RAW into the loss": (

@@ -111,19 +111,3 @@ qfw_root qfw_rsqrt(uint64_t w)
     const qfw_root root = {rho > INT32_MAX ? (uint32_t)INT32_MAX : (uint32_t)rho, up / 2 - 62};
     return root;
 }
-
-/* x = m 2^e, e even, m of 63 or 64 bits: the root of m has 32, of which 24 are kept. m has at most 25
- * bits that are not 0, so it is no square of 25 bits: there are no ties. */
-float qfw_sqrt_f32(float x)
-{
-    const uint32_t bits = qfw_bits_f32(x);
-    if (bits == 0 || bits >= QFW_F32_INF) {
-        return x;
-    }
-    const uint32_t field = bits >> 23, odd = field & 1u;
-    const uint64_t m = (uint64_t)((bits & 0x7FFFFFu) | 0x800000u) << (odd != 0 ? 39 : 40);
-    const uint32_t root = qfw_isqrt(m); /* [2^31, 2^32) */
-    const uint32_t kept = (root >> 8) + (root >> 7 & 1u);
-    const uint32_t half = (field + 126 + odd) / 2;
-    return qfw_from_bits_f32(((half - 1) << 23) + kept);
-}

@@ -23,10 +23,6 @@ typedef struct {
 
 qfw_root qfw_rsqrt(uint64_t w);
 
-/* The square root of a positive normal number, rounded to nearest even; 0, infinity and NaN as they
- * are. */
-float qfw_sqrt_f32(float x);
-
 /* e^x, off by less than 1.02 ulp; 0 below FLT_MIN, infinity above FLT_MAX. A NaN gives 0. */
 float qfw_exp_f32(float x);
 

@@ -25,6 +25,12 @@ static inline uint32_t qfw_draw(const qfw_key *key, uint32_t i)
     return x ^ (x >> 16);
 }
 
+/* The seed of a step's micro-batch: 0 has the plan's own. */
+static inline uint32_t qfw_micro_seed(uint32_t seed, uint32_t micro)
+{
+    return qfw_add32(seed, qfw_mul32(micro, 0x9E3779B9u));
+}
+
 /* The pair (A, B) that serves the 32 elements of one block. */
 typedef struct {
     uint32_t a, b;

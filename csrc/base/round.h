@@ -8,7 +8,7 @@
 
 /* a * s_in / s_out, rounded (section 6). |a| <= limit after the clamp, so (|a| << up) < 2^31, mult
  * < 2^31, the high word is below 2^30 and so is every rounding constant: the sums stay below 2^31.
- * The result is at most 2^18 in magnitude. */
+ * The result is at most 2^(30 - down) in magnitude: 2^18 for codes. */
 static inline int32_t qfw_rescale(int32_t a, const qfw_ratio *r, qfw_rounding mode, uint32_t u)
 {
     const uint32_t magnitude = qfw_abs32(a) < r->limit ? qfw_abs32(a) : r->limit;

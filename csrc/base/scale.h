@@ -37,9 +37,9 @@ uint32_t qfw_num_zero_point(qfw_num v, qfw_num s, uint32_t top);
 /* scale(s_in, m, q) of the numerics page: what a dynamic range needs for |a| <= m. s_in normal. */
 qfw_num qfw_scale_for(float s_in, uint32_t m, uint32_t q);
 
-/* s_in / s_out as the integer steps of a requantization to `bits` signed bits (2..17):
- * round(clamp(a, -limit, limit) * 2^up * mult / 2^(32 + down)). mult < 2^31, 0 <= up <= 30, 12 <=
- * down <= 30. */
+/* s_in / s_out as the integer steps of a requantization to `bits` signed bits (2..17, and 28 where
+ * two numbers are to be added): round(clamp(a, -limit, limit) * 2^up * mult / 2^(32 + down)). mult <
+ * 2^31, 0 <= up <= 30, 29 - bits <= down <= 30. */
 typedef struct {
     uint32_t mult;
     uint8_t up, down;

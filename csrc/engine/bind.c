@@ -56,6 +56,20 @@ qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *
     return QFW_OK;
 }
 
+qfw_status qfw_check_scales(const qfw_operand *x)
+{
+    for (int64_t i = 0; i < x->scales; i++) {
+        const float s = x->t.scale[i];
+        if (!qfw_is_scale_f32(s) || (x->plan->pow2 != 0 && (qfw_bits_f32(s) & 0x7FFFFFu) != 0)) {
+            return QFW_E_SCALE;
+        }
+        if (x->plan->kind == QFW_ASYM && x->t.zero_point[i] >> x->plan->bits != 0) {
+            return QFW_E_ZERO_POINT;
+        }
+    }
+    return QFW_OK;
+}
+
 uint64_t qfw_codes_bytes(const qfw_operand *x)
 {
     const uint64_t n = (uint64_t)x->n;

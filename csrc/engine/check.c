@@ -39,7 +39,10 @@ static qfw_status check_header(const qfw_plan_view *v)
             return qfw_refuse(v, -1, -1, "input, labels, output, loss");
         }
     }
-    for (int i = 0; i < 9; i++) {
+    if (h->micro_batches > 1u << 24 || (uint64_t)h->batch * h->micro_batches > 1u << 24) {
+        return qfw_refuse(v, -1, -1, "micro_batches");
+    }
+    for (int i = 0; i < 8; i++) {
         if (h->reserved[i] != 0) {
             return qfw_refuse(v, -1, -1, "reserved");
         }
@@ -100,7 +103,8 @@ static qfw_status check_places(const qfw_plan_view *v, uint32_t i, qfw_call *cal
     const qfw_plan_op *op = &v->ops[i];
     memset(call, 0, sizeof *call);
     call->op = op;
-    call->rows = call->batch = v->header->batch;
+    call->rows = call->step_rows = call->batch = v->header->batch;
+    call->micro_batches = v->header->micro_batches;
     if (qfw_op_name(op->kernel, places) == NULL) {
         return qfw_refuse(v, (int32_t)i, -1, "kernel");
     }
@@ -213,13 +217,22 @@ static bool is_fresh(const qfw_plan_view *v, uint32_t i, uint16_t id)
     return false;
 }
 
+/* Whether operation i moves a parameter before a step's last micro-batch. */
+static bool moves_early(const qfw_plan_view *v, uint32_t i)
+{
+    enum { UPDATE = 11, GRADIENT_UPDATE = 12 };
+    const uint32_t kernel = v->ops[i].kernel;
+    return v->header->micro_batches > 1 && i < v->header->first[QFW_UPDATE] &&
+           (kernel == UPDATE || kernel == GRADIENT_UPDATE);
+}
+
 static qfw_status check_op(const qfw_plan_view *v, uint32_t i)
 {
     qfw_call call;
     uint16_t places[QFW_OP_TENSORS];
     QFW_TRY(check_places(v, i, &call, places));
     QFW_TRY(check_apart(v, i, &call, places));
-    const char *broken = qfw_rule_of(call.op->kernel)(&call);
+    const char *broken = moves_early(v, i) ? "micro_batches" : qfw_rule_of(call.op->kernel)(&call);
     if (broken != NULL) {
         return qfw_refuse(v, (int32_t)i, call.op->tensor[0], broken);
     }

@@ -24,7 +24,7 @@ static bool same_codes(const qfw_operand *a, const qfw_operand *b)
            p->pow2 == q->pow2 && p->range == q->range && p->limit == q->limit && same_sharing(p, q);
 }
 
-/* scale(R, 1, Q) of the numerics page for every scale, and no zero point. */
+/* scale(R, 1, Q) of the numerics page. */
 void qfw_fix_scales(const qfw_operand *dst)
 {
     int32_t lo, hi;

@@ -11,7 +11,7 @@ QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 
 /* Enough for any network of this size of machine, and few enough to check pairs. */
-enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 36, QFW_MAX_ELEMENTS = 1 << 30 };
+enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 38, QFW_MAX_ELEMENTS = 1 << 30 };
 
 /* A tensor of the plan over the rows of a step. Pointers are NULL while a plan is checked. */
 typedef struct {
@@ -28,7 +28,8 @@ typedef struct {
     const qfw_kernels *kernels;
     const qfw_plan_op *op;
     qfw_operand at[QFW_OP_TENSORS];
-    uint32_t rows, batch, seed;
+    uint32_t rows, batch, seed; /* seed: this micro-batch's */
+    uint32_t step_rows, micro_batches;
     qfw_progress progress;
     bool infer; /* nothing is learnt from what is seen */
 } qfw_call;
@@ -56,6 +57,9 @@ qfw_status qfw_check_bytes(const void *plan, size_t bytes);
 /* Sizes of a tensor over `rows` rows; its pointers stay NULL. QFW_E_SIZE if there are too many. */
 qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *operand);
 
+/* QFW_E_SCALE or QFW_E_ZERO_POINT if one of its scales or zero points is none. */
+qfw_status qfw_check_scales(const qfw_operand *operand);
+
 /* Bytes of its codes. */
 uint64_t qfw_codes_bytes(const qfw_operand *operand);
 
@@ -73,6 +77,19 @@ static inline qfw_key qfw_key_of(const qfw_call *call, const qfw_operand *operan
 static inline bool qfw_has(const qfw_call *call, int place)
 {
     return call->at[place].plan != NULL;
+}
+
+/* Whether an operation adds to the gradient at place 0: in a step's micro-batches after the first.
+ */
+static inline bool qfw_adds(const qfw_call *call)
+{
+    return call->progress.micro != 0 && call->at[0].plan->role == QFW_GRADIENT;
+}
+
+/* Whether it ever does. */
+static inline bool qfw_may_add(const qfw_call *call)
+{
+    return call->micro_batches > 1 && call->at[0].plan->role == QFW_GRADIENT;
 }
 
 /* Whether each row has scales of its own. */
@@ -113,6 +130,19 @@ void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool insi
 
 /* The absmax of each scale of an accumulator, anew. */
 void qfw_find_absmax(const qfw_operand *x);
+/* ---- engine/accumulate.c ---- */
+
+/* Whether adding to this gradient needs a float for each of its scales. */
+static inline bool qfw_joins(const qfw_operand *gradient)
+{
+    return gradient->plan->kind != QFW_FLOAT32 && gradient->plan->range == QFW_DYNAMIC;
+}
+
+/* Adds accumulators of one scale, as many as `part` has elements, to what stands in `part`, whose
+ * codes[0] is element `first` of its gradient. joint: a float for each scale of part where
+ * qfw_joins. The accumulators are overwritten. */
+qfw_status qfw_add_part(const qfw_call *call, const qfw_operand *acc, const qfw_operand *part,
+                        uint64_t first, float *joint);
 
 /* ---- engine/product.c ---- */
 

@@ -1,6 +1,6 @@
 /* Gradients: sums over the rows of a step, a tile of outputs at a time.
  *
- * gradient_s32:         gradient, error, wire, accumulators of a tile
+ * gradient_s32:         gradient, error, wire, accumulators of a tile, scales of a sum
  * gradient_update_s32:  parameter, error, wire, accumulators of a tile, state, flags
  * Without a wire it is the bias's: the sum of the error itself.
  * param[9]: terms a chunk; param[10]: shift; param[11]: matrix rows in a row of the step.
@@ -155,7 +155,13 @@ const char *qfw_rule_gradient_s32(const qfw_call *call)
     if (broken != NULL) {
         return broken;
     }
-    return qfw_has_rows_of(&call->at[0], sizes_of(call).in, tile_of(call)) ? NULL : "tile";
+    const sizes s = sizes_of(call);
+    const qfw_operand *grad = &call->at[0];
+    const bool joins = qfw_may_add(call) && qfw_joins(grad);
+    if (joins && (!qfw_has(call, 4) || call->at[4].n < 4 * grad->scales * tile_of(call) / s.out)) {
+        return "scratch";
+    }
+    return qfw_has_rows_of(grad, s.in, tile_of(call)) ? NULL : "tile";
 }
 
 qfw_status qfw_op_gradient_s32(const qfw_call *call)
@@ -163,6 +169,7 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
     const qfw_operand *grad = &call->at[0];
     const sizes s = sizes_of(call);
     const int64_t tile = tile_of(call);
+    float *joint = call->at[4].t.codes;
     for (int64_t o = 0; o < s.out; o += tile) {
         const int64_t n = s.out - o < tile ? s.out - o : tile;
         const qfw_tensor acc = accumulate(call, o, n);
@@ -171,7 +178,8 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
         from.absmax = NULL; /* of the whole tile, which is not what the scales are for */
         part.t = qfw_rows_of(grad, s.in, o, n);
         part.scales = part.scales * n / s.out;
-        QFW_TRY(qfw_encode_part(call, &from, &part, (uint64_t)(o * s.in)));
+        QFW_TRY(qfw_adds(call) ? qfw_add_part(call, &from, &part, (uint64_t)(o * s.in), joint)
+                               : qfw_encode_part(call, &from, &part, (uint64_t)(o * s.in)));
     }
     return QFW_OK;
 }
@@ -239,30 +247,53 @@ qfw_status qfw_op_gradient_adamw_s32(const qfw_call *call)
     return QFW_OK;
 }
 
-/* ---- float32: gradient, error, wire ---- */
+/* ---- float32: gradient, error, wire, sums of a tile ---- */
 
 const char *qfw_rule_gradient_f32(const qfw_call *call)
 {
-    return sizes_fault(call);
+    const char *broken = sizes_fault(call);
+    if (broken != NULL || (!qfw_has(call, 3) && !qfw_may_add(call))) {
+        return broken;
+    }
+    const int64_t in = sizes_of(call).in, n = call->at[3].n;
+    const bool whole = qfw_has(call, 3) && call->at[3].plan->rows == QFW_NO_ROWS && n % in == 0;
+    return whole && n <= call->at[0].n ? NULL : "tile";
+}
+
+/* Rows first .. first + n - 1 of the gradient. */
+static void sum_f32(const qfw_call *call, int64_t first, int64_t n, float *sum)
+{
+    const sizes s = sizes_of(call);
+    const size_t out = (size_t)s.out, in = (size_t)s.in, terms = (size_t)s.terms, rows = (size_t)n;
+    const float *e = (const float *)call->at[1].t.codes + first;
+    const float *x = qfw_has(call, 2) ? (const float *)call->at[2].t.codes + first : NULL;
+    if (qfw_has(call, 2) && !is_diagonal(call)) {
+        const qfw_gemm g = {e, call->at[2].t.codes, 32, 32, rows, in, terms, 1, out, in, 1};
+        call->kernels->gemm_f32(&g, sum, in);
+        return;
+    }
+    memset(sum, 0, rows * sizeof *sum);
+    for (size_t i = 0; i < terms; i++) {
+        for (size_t j = 0; j < rows; j++) {
+            sum[j] += x != NULL ? e[i * out + j] * x[i * out + j] : e[i * out + j];
+        }
+    }
 }
 
 qfw_status qfw_op_gradient_f32(const qfw_call *call)
 {
-    const qfw_operand *e = &call->at[1], *x = &call->at[2];
     const sizes s = sizes_of(call);
-    const size_t out = (size_t)s.out, in = (size_t)s.in, terms = (size_t)s.terms;
-    float *sum = call->at[0].t.codes;
-    if (qfw_has(call, 2) && !is_diagonal(call)) {
-        const qfw_gemm g = {e->t.codes, x->t.codes, 32, 32, out, in, terms, 1, out, in, 1};
-        call->kernels->gemm_f32(&g, sum, in);
+    float *grad = call->at[0].t.codes, *sum = call->at[3].t.codes;
+    if (!qfw_adds(call)) {
+        sum_f32(call, 0, s.out, grad);
         return QFW_OK;
     }
-    memset(sum, 0, out * sizeof *sum);
-    for (size_t i = 0; i < terms; i++) {
-        const float *e_i = (const float *)e->t.codes + i * out;
-        const float *x_i = qfw_has(call, 2) ? (const float *)x->t.codes + i * out : NULL;
-        for (size_t j = 0; j < out; j++) {
-            sum[j] += x_i != NULL ? e_i[j] * x_i[j] : e_i[j];
+    const int64_t tile = tile_of(call);
+    for (int64_t o = 0; o < s.out; o += tile) {
+        const int64_t n = s.out - o < tile ? s.out - o : tile;
+        sum_f32(call, o, n, sum);
+        for (int64_t i = 0; i < n * s.in; i++) {
+            grad[o * s.in + i] += sum[i];
         }
     }
     return QFW_OK;

@@ -1,4 +1,5 @@
 /* Losses. Places: error of the logits, logits, labels, loss (one float). */
+#include "base/round.h"
 #include "engine/engine.h"
 
 static const char *fault(const qfw_call *call)
@@ -25,16 +26,37 @@ const char *qfw_rule_cross_entropy_s16(const qfw_call *call)
     return broken != NULL ? broken : one ? NULL : "one scale";
 }
 
+/* A loss is the mean over the rows of its micro-batch: the error's share in the step is rows /
+ * step_rows, for accumulators a factor of the scale. */
+static void take_share(const qfw_call *call, const qfw_operand *error)
+{
+    if (call->rows == call->step_rows) {
+        return;
+    }
+    const float share = qfw_div_f32((float)call->rows, (float)call->step_rows);
+    for (int64_t i = 0; i < error->scales; i++) {
+        error->t.scale[i] = qfw_scale_mul(error->t.scale[i], share);
+    }
+    for (int64_t i = 0; error->scales == 0 && i < error->n; i++) {
+        ((float *)error->t.codes)[i] *= share;
+    }
+}
+
 qfw_status qfw_op_cross_entropy_f32(const qfw_call *call)
 {
-    return qfw_cross_entropy_f32(call->at[1].t.codes, call->at[2].t.codes, call->rows,
-                                 (size_t)call->at[1].row, call->at[0].t.codes, call->at[3].t.codes);
+    QFW_TRY(qfw_cross_entropy_f32(call->at[1].t.codes, call->at[2].t.codes, call->rows,
+                                  (size_t)call->at[1].row, call->at[0].t.codes,
+                                  call->at[3].t.codes));
+    take_share(call, &call->at[0]);
+    return QFW_OK;
 }
 
 qfw_status qfw_op_cross_entropy_s16(const qfw_call *call)
 {
     const qfw_operand *error = &call->at[0], *z = &call->at[1];
-    return qfw_cross_entropy_s16(z->t.codes, z->t.scale[0], call->at[2].t.codes, call->rows,
-                                 (size_t)z->row, error->t.codes, error->t.scale, error->absmax,
-                                 call->at[3].t.codes);
+    QFW_TRY(qfw_cross_entropy_s16(z->t.codes, z->t.scale[0], call->at[2].t.codes, call->rows,
+                                  (size_t)z->row, error->t.codes, error->t.scale, error->absmax,
+                                  call->at[3].t.codes));
+    take_share(call, error);
+    return QFW_OK;
 }

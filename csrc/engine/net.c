@@ -1,4 +1,6 @@
 /* A plan at work: open it, walk it. */
+#include "base/random.h"
+#include "base/round.h"
 #include "engine/engine.h"
 
 /* Lies at the start of the arena. */
@@ -16,6 +18,12 @@ struct qfw_net {
 QFW_STATIC_ASSERT(sizeof(qfw_net) <= QFW_NET_BYTES, net_fits_its_place);
 
 #define NOWHERE UINT32_MAX
+
+/* Micro-batches of a step. */
+static uint32_t micro_batches(const qfw_plan_header *h)
+{
+    return h->micro_batches > 1 ? h->micro_batches : 1;
+}
 
 /* ---- open ---- */
 
@@ -115,25 +123,15 @@ qfw_status qfw_set_progress(qfw_net *net, const qfw_progress *progress)
     if (lr > QFW_F32_MAX || (lr != 0 && lr < QFW_F32_MIN_NORMAL)) {
         return QFW_E_SCALE;
     }
+    if (progress->micro >= micro_batches(net->header)) {
+        return QFW_E_ROWS;
+    }
     net->progress = *progress;
+    net->has_gradients |= progress->micro != 0;
     return QFW_OK;
 }
 
 /* ---- walk ---- */
-
-static qfw_status check_scales(const qfw_operand *x)
-{
-    for (int64_t i = 0; i < x->scales; i++) {
-        const float s = x->t.scale[i];
-        if (!qfw_is_scale_f32(s) || (x->plan->pow2 != 0 && (qfw_bits_f32(s) & 0x7FFFFFu) != 0)) {
-            return QFW_E_SCALE;
-        }
-        if (x->plan->kind == QFW_ASYM && x->t.zero_point[i] >> x->plan->bits != 0) {
-            return QFW_E_ZERO_POINT;
-        }
-    }
-    return QFW_OK;
-}
 
 static qfw_status bind(const qfw_net *net, const qfw_io *io, uint16_t id, uint32_t rows,
                        qfw_operand *x)
@@ -157,27 +155,38 @@ static qfw_status bind(const qfw_net *net, const qfw_io *io, uint16_t id, uint32
     return QFW_OK;
 }
 
-static qfw_status run_op(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t i, bool infer)
+/* What a walk is over: rows, and which micro-batch of the step they are. */
+typedef struct {
+    uint32_t rows, step_rows, micro;
+    bool infer; /* nothing is learnt from it */
+} extent;
+
+static qfw_status run_op(qfw_net *net, const qfw_io *io, extent over, uint32_t i)
 {
+    const qfw_plan_header *h = net->header;
     const qfw_plan_op *op = &net->ops[i];
     uint16_t places[QFW_OP_TENSORS];
     qfw_call call;
     memset(&call, 0, sizeof call);
     call.kernels = net->image.kernels;
     call.op = op;
-    call.rows = rows;
-    call.batch = net->header->batch;
-    call.seed = net->header->seed;
+    call.rows = over.rows;
+    call.step_rows = over.step_rows;
+    call.batch = h->batch;
+    call.micro_batches = micro_batches(h);
     call.progress = net->progress;
-    call.infer = infer;
+    /* An update belongs to the step, not to its last micro-batch. */
+    call.progress.micro = i < h->first[QFW_UPDATE] ? over.micro : 0;
+    call.seed = qfw_micro_seed(h->seed, call.progress.micro);
+    call.infer = over.infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
     if (qfw_op_name(op->kernel, places) == NULL || net->image.ops->run[op->kernel] == NULL) {
         return QFW_E_PLAN;
     }
     for (int k = 0; k < QFW_OP_TENSORS; k++) {
         if (op->tensor[k] != QFW_NO_TENSOR) {
-            QFW_TRY(bind(net, io, op->tensor[k], rows, &call.at[k]));
+            QFW_TRY(bind(net, io, op->tensor[k], over.rows, &call.at[k]));
             if ((places[k] & QFW_IS_READ) != 0) {
-                QFW_TRY(check_scales(&call.at[k]));
+                QFW_TRY(qfw_check_scales(&call.at[k]));
             }
         }
     }
@@ -198,30 +207,13 @@ static bool may_begin(const qfw_net *net, uint32_t first, uint32_t rows)
     return (net->next == first || skips_output) && rows == net->rows;
 }
 
-static qfw_status walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first,
-                       uint32_t count, bool infer, uint32_t *done)
+/* After operations first .. end - 1: what a section that ended there means for the step. */
+static void ran(qfw_net *net, uint32_t first, uint32_t end)
 {
     const qfw_plan_header *h = net->header;
-    if (rows < 1 || rows > h->batch) {
-        return QFW_E_ROWS;
-    }
-    if (first > h->ops || count > h->ops - first) {
-        return QFW_E_SIZE;
-    }
-    if (!may_begin(net, first, rows)) {
-        return QFW_E_ORDER;
-    }
-    net->next = NOWHERE; /* a failure leaves it so */
-    for (uint32_t i = first; i < first + count; i++) {
-        const bool own = h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER];
-        QFW_TRY(run_op(net, io, rows, i, infer || own));
-        *done += 1;
-    }
-    const uint32_t end = first + count;
-    net->next = end;
-    net->rows = rows;
     if (first < h->first[QFW_UPDATE] && end >= h->first[QFW_UPDATE]) {
         net->has_gradients = 1;
+        net->progress.micro = (net->progress.micro + 1) % micro_batches(h);
     }
     /* The step ends with the update's last operation or, where it has none, with its own walk. */
     const uint32_t last = h->first[QFW_UPDATE] + h->count[QFW_UPDATE];
@@ -229,8 +221,45 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t f
     if (h->count[QFW_UPDATE] != 0 ? first < last && end >= last : own) {
         net->progress.step = qfw_add32(net->progress.step, 1);
         net->progress.updates += net->progress.updates != UINT32_MAX ? 1 : 0;
+        net->progress.micro = 0;
     }
+}
+
+static qfw_status walk(qfw_net *net, const qfw_io *io, extent over, uint32_t first, uint32_t count,
+                       uint32_t *done)
+{
+    const qfw_plan_header *h = net->header;
+    if (over.rows < 1 || over.rows > h->batch) {
+        return QFW_E_ROWS;
+    }
+    if (first > h->ops || count > h->ops - first) {
+        return QFW_E_SIZE;
+    }
+    if (!may_begin(net, first, over.rows)) {
+        return QFW_E_ORDER;
+    }
+    net->next = NOWHERE; /* a failure leaves it so */
+    for (uint32_t i = first; i < first + count; i++) {
+        QFW_TRY(run_op(net, io, over, i));
+        *done += 1;
+    }
+    net->next = first + count;
+    net->rows = over.rows;
+    ran(net, first, first + count);
     return QFW_OK;
+}
+
+/* The next micro-batch of the step. */
+static qfw_status walk_next(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first,
+                            uint32_t count, uint32_t *done)
+{
+    const uint64_t k = micro_batches(net->header);
+    const uint64_t step_rows = io->step_rows == 0 ? rows * k : io->step_rows;
+    if (step_rows < rows || step_rows > net->header->batch * k) {
+        return QFW_E_ROWS;
+    }
+    const extent over = {rows, (uint32_t)step_rows, net->progress.micro, false};
+    return walk(net, io, over, first, count, done);
 }
 
 qfw_status qfw_walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first, uint32_t count,
@@ -240,7 +269,7 @@ qfw_status qfw_walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t firs
         return QFW_E_NULL;
     }
     *done = 0;
-    return walk(net, io, rows, first, count, false, done);
+    return walk_next(net, io, rows, first, count, done);
 }
 
 qfw_status qfw_run_section(qfw_net *net, qfw_section section, const qfw_io *io, uint32_t rows)
@@ -252,23 +281,55 @@ qfw_status qfw_run_section(qfw_net *net, qfw_section section, const qfw_io *io, 
     if ((uint32_t)section >= QFW_INFER) {
         return QFW_E_KIND;
     }
-    return walk(net, io, rows, net->header->first[section], net->header->count[section], false,
-                &done);
+    const qfw_plan_header *h = net->header;
+    return walk_next(net, io, rows, h->first[section], h->count[section], &done);
+}
+
+/* Forward and backward of a micro-batch, and its loss. */
+static qfw_status learn(qfw_net *net, const qfw_io *io, uint32_t rows, float *loss)
+{
+    QFW_TRY(qfw_run_section(net, QFW_FORWARD, io, rows));
+    if (net->header->loss == QFW_NO_TENSOR) {
+        return QFW_E_ORDER;
+    }
+    QFW_TRY(qfw_run_section(net, QFW_BACKWARD, io, rows));
+    memcpy(loss, (const uint8_t *)net + net->tensors[net->header->loss].codes, sizeof *loss);
+    return QFW_OK;
+}
+
+/* `rows` rows further on in a buffer of the caller's. */
+static const void *after(const qfw_net *net, uint16_t id, const void *buffer, uint32_t rows)
+{
+    qfw_operand x;
+    if (buffer == NULL || id == QFW_NO_TENSOR || qfw_measure(&net->tensors[id], 1, &x) != QFW_OK) {
+        return buffer;
+    }
+    return (const uint8_t *)buffer + rows * qfw_codes_bytes(&x);
 }
 
 qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, float *loss)
 {
-    const qfw_io io = {x, y, NULL};
-    if (loss == NULL) {
+    if (net == NULL || loss == NULL) {
         return QFW_E_NULL;
     }
-    QFW_TRY(qfw_run_section(net, QFW_FORWARD, &io, rows));
-    if (net->header->loss == QFW_NO_TENSOR) {
-        return QFW_E_ORDER;
+    const qfw_plan_header *h = net->header;
+    if (rows < 1 || rows > (uint64_t)h->batch * micro_batches(h)) {
+        return QFW_E_ROWS;
     }
-    QFW_TRY(qfw_run_section(net, QFW_BACKWARD, &io, rows));
-    memcpy(loss, (const uint8_t *)net + net->tensors[net->header->loss].codes, sizeof *loss);
-    return qfw_run_section(net, QFW_UPDATE, &io, rows);
+    float sum = 0.0f;
+    uint32_t n = rows < h->batch ? rows : h->batch;
+    net->progress.micro = 0;
+    for (uint32_t at = 0; at < rows; at += n) {
+        n = rows - at < h->batch ? rows - at : h->batch;
+        const qfw_io io = {after(net, h->input, x, at), after(net, h->labels, y, at), NULL, rows};
+        QFW_TRY(learn(net, &io, n, loss));
+        sum += *loss * (float)n; /* n is exact: at most 2^24 */
+    }
+    if (rows > h->batch) {
+        *loss = qfw_div_f32(sum, (float)rows);
+    }
+    const qfw_io none = {NULL, NULL, NULL, rows};
+    return qfw_run_section(net, QFW_UPDATE, &none, n);
 }
 
 qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out)
@@ -280,11 +341,12 @@ qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out)
     qfw_operand in, to;
     QFW_TRY(qfw_measure(&net->tensors[h->input], 1, &in));
     QFW_TRY(qfw_measure(&net->tensors[h->output], 1, &to));
+    const extent alone = {1, 1, 0, true};
     qfw_status status = QFW_OK;
     for (uint32_t i = 0; i < rows && status == QFW_OK; i++) {
-        const qfw_io io = {(const float *)x + i * in.row, NULL, out + i * to.row};
+        const qfw_io io = {(const float *)x + i * in.row, NULL, out + i * to.row, 1};
         uint32_t done = 0;
-        status = walk(net, &io, 1, h->first[QFW_INFER], h->count[QFW_INFER], true, &done);
+        status = walk(net, &io, alone, h->first[QFW_INFER], h->count[QFW_INFER], &done);
     }
     net->next = NOWHERE; /* wires of a forward are gone */
     return status;

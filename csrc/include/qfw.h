@@ -260,12 +260,13 @@ typedef struct qfw_plan_header {
     uint32_t magic;
     uint16_t version, header_bytes;
     uint32_t plan_bytes, crc;
-    uint32_t arena_bytes, const_bytes, batch, seed;
+    uint32_t arena_bytes, const_bytes, batch, seed; /* batch: the most rows of a walk */
     uint32_t tensors, ops;
     uint32_t first[5], count[5]; /* of each section's operations */
     uint16_t input, labels, output, loss;
     float lr;
-    uint32_t reserved[9];
+    uint32_t micro_batches; /* the most of a step; 0: 1 */
+    uint32_t reserved[8];
 } qfw_plan_header;
 
 typedef struct qfw_plan_tensor {
@@ -337,13 +338,16 @@ typedef struct qfw_progress {
     uint32_t step;    /* updates since the beginning: the generator's step */
     uint32_t updates; /* updates since the optimizer's state was made */
     float lr;
+    uint32_t micro; /* micro-batches whose gradients wait for the update: the number of the next */
 } qfw_progress;
 
 /* The caller's buffers. x: rows of the input; y: a label a row; out: rows of the output. What a
- * section does not use may be NULL. */
+ * section does not use may be NULL. step_rows: the rows of the whole step, over which the loss is
+ * the mean; 0: those of a step of full micro-batches, rows * micro_batches. */
 typedef struct qfw_io {
     const void *x, *y;
     void *out;
+    uint32_t step_rows;
 } qfw_io;
 
 /* Writes to *bytes the arena this plan needs. */
@@ -354,16 +358,19 @@ qfw_status qfw_arena_size(const qfw_image *image, size_t *bytes);
 qfw_status qfw_open(void *arena, size_t arena_bytes, const qfw_image *image, qfw_net **net);
 
 qfw_status qfw_get_progress(const qfw_net *net, qfw_progress *progress);
+/* micro = 0 forgets gradients that wait. */
 qfw_status qfw_set_progress(qfw_net *net, const qfw_progress *progress);
 
 /* Operations first .. first + count - 1 over `rows` rows; *done counts those that ran. */
 qfw_status qfw_walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first, uint32_t count,
                     uint32_t *done);
 
-/* A whole section. Order: forward, backward, update; output after forward. */
+/* A whole section. Order: forward, backward, update; output after forward. Each micro-batch has a
+ * forward and a backward; a backward adds to the gradients, the first of a step begins anew. */
 qfw_status qfw_run_section(qfw_net *net, qfw_section section, const qfw_io *io, uint32_t rows);
 
-/* forward, backward, update; the mean loss. */
+/* forward and backward of each micro-batch, update; the mean loss. rows: up to batch *
+ * micro_batches, taken `batch` at a time. Gradients that wait are forgotten. */
 qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, float *loss);
 
 /* Inference, each row on its own: any number of rows. */

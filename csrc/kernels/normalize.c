@@ -1,4 +1,7 @@
 #include "kernels/normalize.h"
+
+#include <math.h>
+
 #include "base/round.h"
 #include "base/scale.h"
 
@@ -109,7 +112,7 @@ static moments moments_of(const qfw_norm_f32 *norm, const float *x)
         squares[i % 8] += c * c;
     }
     const float variance = qfw_div_f32(folded(squares), n) + norm->eps;
-    const moments m = {mean, qfw_div_f32(1.0f, qfw_sqrt_f32(variance))};
+    const moments m = {mean, qfw_div_f32(1.0f, sqrtf(variance))};
     return m;
 }
 

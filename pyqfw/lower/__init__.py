@@ -24,9 +24,10 @@ def lower(
     loss: nn.Loss | None,
     optimizer: optim.Optimizer | None,
     batch: int,
+    micro_batches: int = 1,
     watching: bool = False,
 ) -> Program:
-    """The operations of a traced model, section by section.
+    """The operations of a traced model, section by section; `batch`: rows of a micro-batch.
 
     `watching`: hindsight ranges are dynamic, and the program says what their gains would be.
     """
@@ -38,12 +39,13 @@ def lower(
     out = Tensor("output", nodes[-1].out_shape, "wire", Float32(), rows=True, space="io", slot=2)
     sections = {"forward": tape.ops, "output": [convert(tape.output, out, "output")]}
     program = Program(batch, sections, tape.input, out, parameters=tape.parameters)
+    program.micro_batches = micro_batches
     program.sections |= {"backward": [], "update": [], "infer": []}
     if tape.training and any(node.layer.trains_otherwise for node in nodes):
         asked = again(nodes, policy.input, tape.input, tape.parameters, training=False)
         program.sections["infer"] = [*asked.ops, convert(asked.output, out, "output")]
     if loss is not None:
-        gradients = Gradients(batch, optimizer)
+        gradients = Gradients(batch, optimizer, micro_batches)
         ops, program.labels, program.loss = backward(tape, gradients)
         program.sections |= {"backward": ops, "update": gradients.update_section()}
         program.gradients, program.states = gradients.gradients, gradients.states

@@ -139,6 +139,7 @@ class Program:
     gains: dict[str, Tensor] = field(default_factory=dict)
     watched: list[Watch] = field(default_factory=list)
     wires: dict[str, Tensor] = field(default_factory=dict)
+    micro_batches: int = 1  # of a step; `batch` is the rows of one
     info: dict[str, Any] = field(default_factory=dict)
 
     @property

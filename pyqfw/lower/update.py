@@ -40,6 +40,7 @@ class Gradients:
 
     batch: int
     optimizer: optim.Optimizer | None
+    micro_batches: int = 1
     gradients: dict[str, Tensor] = field(default_factory=dict)
     states: dict[str, Tensor] = field(default_factory=dict)
     updates: list[Op] = field(default_factory=list)
@@ -120,7 +121,14 @@ class Gradients:
         op.flags = sums.flags if wire is not None else 0
         op.macs = p.size * sums.positions if x is not None else 0
         ops.append(op)
-        if grad is not None and not direct:
+        adds = grad is not None and self.micro_batches > 1
+        if direct and adds:
+            tile = _tile(p, [], self.batch * sums.positions)
+            op.places += (Tensor(f"{p.name}:sums", tile, "scratch", Float32()),)
+            op.writes = (0, 3)
+        elif adds:
+            ops.append(Op("accumulate", path, (grad, made), writes=(0, 1)))
+        elif grad is not None and not direct:
             ops.append(convert(made, grad, path))
         return made
 
@@ -156,7 +164,10 @@ class Gradients:
         params: dict[int, int | float] = {9: proof.chunk, 10: proof.shift, 11: positions}
         macs = p.size * positions if wire is not None else 0
         if grad is not None:
-            op = Op("gradient_s32", path, (grad, e, wire, acc), params, flags, (0, 3))
+            joint = self._joint(p, grad, tile[0])
+            places = (grad, e, wire, acc, *([] if joint is None else [joint]))
+            writes = (0, 3) if joint is None else (0, 3, 4)
+            op = Op("gradient_s32", path, places, params, flags, writes)
         else:
             op = self._update(path, p, None, states)
             op.kernel = f"gradient_{op.kernel}_s32"
@@ -166,6 +177,15 @@ class Gradients:
             op.writes = (0, 3, *range(4, len(op.places)))
         op.macs, op.note = macs, str(proof)
         return op
+
+    def _joint(self, p: Tensor, grad: Tensor, rows: int) -> Tensor | None:
+        """Room for the scales of sums over micro-batches, in a tile of the gradient."""
+        assert grad.fmt is not None
+        found_anew = not isinstance(grad.fmt, Float32) and isinstance(grad.fmt.range, str)
+        if self.micro_batches == 1 or not found_anew:
+            return None
+        count = -(-_scales(grad) * rows // p.shape[0])
+        return Tensor(f"{p.name}:sums' scales", (4 * count,), "scratch")
 
     def _factors(
         self, tape: Tape, path: str, error: Tensor, x: Tensor | None, sums: Sums

@@ -27,7 +27,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def session(given, seed=3, policy=None):
+def session(given, seed=3, policy=None, micro_batches=1):
     plan = q.compile(
         layers(nn),
         input_shape=SIZES[:1],
@@ -35,6 +35,7 @@ def session(given, seed=3, policy=None):
         optimizer=q.optim.SGD(lr=LR, **given),
         policy=policy,
         batch=BATCH,
+        micro_batches=micro_batches,
         seed=seed,
     )
     return q.Session(plan)
@@ -78,6 +79,36 @@ def test_a_trajectory(name, rows):
         limit = FIRST if i == 0 else LAST
         assert errors[worst] <= limit, f"step {i}: {worst} is off by {errors[worst]:.1e}"
     assert twins.net.steps == STEPS
+
+
+@pytest.mark.parametrize("k", [2, 3, 8, 32])
+@pytest.mark.parametrize("rows", [(BATCH,), (BATCH, 7, 1, 31)], ids=["full", "short batches"])
+def test_micro_batches_are_the_whole_batch(k, rows):
+    """PyTorch's step is over all rows at once."""
+    twins = Twins(OPTIMIZERS["all"], micro_batches=k)
+    for i, (x, y) in enumerate(batches(rows)):
+        errors = twins.step(x, y)
+        worst = max(errors, key=errors.__getitem__)
+        limit = FIRST if i == 0 else LAST
+        assert errors[worst] <= limit, f"step {i}: {worst} is off by {errors[worst]:.1e}"
+
+
+def test_accumulation_by_hand_is_pytorch_s_idiom():
+    """loss / k in each of k backwards, where ours takes the rows of the step by default."""
+    k = 4
+    twins = Twins(OPTIMIZERS["momentum"], micro_batches=k)
+    x, y = next(iter(batches()))
+    for x_i, y_i in zip(np.split(x, k), np.split(y, k), strict=True):
+        out = twins.torch(torch.from_numpy(x_i))
+        loss = torch.nn.functional.cross_entropy(out, torch.from_numpy(y_i))
+        (loss / k).backward()
+        twins.net.forward(x_i)
+        assert error(twins.net.backward(y_i), loss.item()) <= FIRST
+    twins.optimizer.step()
+    twins.net.update()
+    for name, p in twins.torch.named_parameters():
+        assert error(twins.net.grad(name).numpy(), p.grad.numpy()) <= FIRST
+        assert error(twins.net.tensor(name).numpy(), p.detach().numpy()) <= FIRST
 
 
 def test_the_output_of_forward_and_predict():
