@@ -10,6 +10,7 @@ from plan_bytes import (
     ARENA,
     ASYM,
     CONST,
+    FLOAT32,
     GRADIENT,
     NET_BYTES,
     NO_TENSOR,
@@ -314,9 +315,26 @@ def test_a_step_is_counted_once(name: str) -> None:
 def test_inference_counts_no_step() -> None:
     for data in MANY.values():
         net = opened(data)
+        net.set_gains()
         io = buffers(net, 1)
         assert net.infer(io["x"], 1, io["out"]) == "OK"
         assert net.progress()[:2] == (0, 0)
+
+
+def test_a_hindsight_range_needs_a_gain() -> None:
+    """And inference changes none."""
+    net = opened(MANY["hindsight"])
+    io = buffers(net, 1)
+    assert net.infer(io["x"], 1, io["out"]) == "SCALE"
+    assert net.step(io["x"], io["y"], 1)[0] == "SCALE"
+    net.set_gains()
+    tensors = net.plan.tensors[(net.plan.tensors["role"] == STATE)]
+    at = [int(t["codes"]) for t in tensors if t["kind"] == FLOAT32]
+    before = [net.arena[i : i + 8].tobytes() for i in at]
+    assert net.infer(io["x"], 1, io["out"]) == "OK"
+    assert [net.arena[i : i + 8].tobytes() for i in at] == before
+    assert net.step(io["x"], io["y"], 1)[0] == "OK"
+    assert [net.arena[i : i + 8].tobytes() for i in at] != before
 
 
 def test_progress() -> None:
