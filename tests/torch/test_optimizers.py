@@ -21,7 +21,7 @@ ADAMS = {
     "no decay": {"weight_decay": 0.0},
     "much decay": {"weight_decay": 0.3, "betas": (0.0, 0.999)},
 }
-# Of weights with which no ReLU's input comes so near 0 (1e-8) that its sign is a matter of rounding:
+# Of weights with which no ReLU's input comes so near 0 (1e-8) that rounding decides its sign:
 # there the gradients of the two libraries differ by a whole path.
 SEED = 3
 ROLES = ("exp_avg", "exp_avg_sq")
