@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -71,6 +72,18 @@ def integer(value: object, name: str, low: int, high: int) -> int:
     if not low <= value <= high:
         raise QfwError(f"{name} must be {low}..{high}, not {value}")
     return int(value)
+
+
+def number(value: object, name: str, low: float, high: float) -> float:
+    """A real number between low and high, as a float; no negative zero."""
+    if not isinstance(value, (bool, np.bool_)) and isinstance(value, Real):
+        try:
+            found = float(value) + 0.0
+        except OverflowError:
+            found = float("inf")
+        if low <= found <= high:
+            return found
+    raise QfwError(f"{name} must be a number between {low} and {high}, not {value!r}")
 
 
 def int32(value: object, name: str) -> int:

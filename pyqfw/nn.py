@@ -25,6 +25,7 @@ M = TypeVar("M", bound="Module")
 S = TypeVar("S", bound="Sequential")
 
 _INT32_MAX = 2**31 - 1
+_FLOAT32_MAX = 2.0**128 - 2.0**104
 
 
 class Raw(Enum):
@@ -219,6 +220,25 @@ class ReLU(Module):
 
     def __repr__(self) -> str:
         return "ReLU(inplace=True)" if self.inplace else "ReLU()"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LeakyReLU(Module):
+    """y = x where x > 0, else negative_slope * x. `inplace` is PyTorch's and changes nothing."""
+
+    negative_slope: float = 0.01
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        slope = arrays.number(self.negative_slope, "LeakyReLU: negative_slope", 0, _FLOAT32_MAX)
+        object.__setattr__(self, "negative_slope", slope)
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        return in_shape
+
+    def __repr__(self) -> str:
+        inplace = ", inplace=True" if self.inplace else ""
+        return f"LeakyReLU(negative_slope={self.negative_slope}{inplace})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import oracle as o
 import oracle_softmax as softmax
+from oracle_layers import leaked, leaky_relu, positive, slope_of
 from oracle_product import (
     bias_gradient,
     float_product,
@@ -27,7 +28,7 @@ from oracle_update import Streams, updated
 Policy: TypeAlias = Any
 Layer: TypeAlias = tuple[Any, ...]
 """("linear", path, inputs, outputs, bias), ("quant", path, fmt), ("relu", path), ("flatten", path)
-or ("flatten", path, first, last)
+or ("flatten", path, first, last), ("leaky", path, slope)
 """
 
 
@@ -162,6 +163,8 @@ class Net:
                 value = out.reshape((*value.shape[:-1], out.shape[-1]))
             elif kind == "relu":
                 value = value.relu()
+            elif kind == "leaky":
+                value = leaky_relu(value, slope_of(*rest))
             elif kind == "flatten":
                 first, last = rest or (1, len(value.shape) - 1)
                 value = value.reshape((*value.shape[:first], -1, *value.shape[last + 1 :]))
@@ -188,12 +191,13 @@ class Net:
         error = self._loss(np.asarray(y))
         linear = [path for kind, path, *_ in self.layers if kind == "linear"]
         trained = [path for path in linear if path not in self.frozen]
-        for kind, path, *_ in reversed(self.layers):
+        for kind, path, *rest in reversed(self.layers):
             kept = self.wires[path]
             error = error.reshape(kept.shape)
             if kind == "relu":
-                passes = kept.positive() if isinstance(kept, Tensor) else kept.values > 0
-                error = error.masked(passes)
+                error = error.masked(positive(kept))
+            elif kind == "leaky":
+                error = leaked(error, positive(kept), slope_of(*rest))
             elif kind == "quant":
                 error = error.masked(in_range(kept))
             elif kind == "linear":

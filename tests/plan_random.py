@@ -226,12 +226,19 @@ class Maker:
         for name in ("space", "codes", "scale", "zero_point", "absmax"):
             same[name] = 0
         dst = src if self.chance(0.3) else self.plan.tensor(self.a, **same)
-        self.plan.op(RELU, dst, src)
+        self.plan.op(RELU, dst, src, p0=self.factor())
 
     def mask(self) -> None:
         n = self.a
         error = self.ready(n, self.pick(F32, S32))
-        self.plan.op(MASK, error, self.ready(n, self.pick(*STORED, S32)), p0=self.pick(0, 1))
+        wire, inside = self.ready(n, self.pick(*STORED, S32)), self.pick(0, 0, 1)
+        self.plan.op(MASK, error, wire, p0=inside, p1=0 if inside else self.factor())
+
+    def factor(self) -> int:
+        """The bits of 0, of a positive normal number, seldom of another."""
+        values = [0.0, 0.01, 0.5, 1.0, 7.0, 1e-30, 3e38, 2.0**-126, 2.0**-32]
+        value = self.pick(-1.0, 1e-40, np.inf, np.nan) if self.chance(0.03) else self.pick(*values)
+        return int(np.array(value, np.float32).view(np.uint32))
 
     def loss(self, kernel: int) -> None:
         shape = {"outer": 1, "axis": self.a, "inner": 1, "group": self.a, "rows": ROWS_AXIS}

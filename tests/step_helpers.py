@@ -19,6 +19,12 @@ from pyqfw.tensor import QTensor
 FLOAT = q.Float32()
 ARITHMETICS = ("forward", "weight_grad", "bias_grad", "prop")
 SYM = dict.fromkeys(ARITHMETICS, "sym")
+KINDS: dict[str, Any] = {
+    "quant": nn.Quant,
+    "relu": nn.ReLU,
+    "leaky": nn.LeakyReLU,
+    "flatten": nn.Flatten,
+}
 
 
 def policy(fmt: q.Format = FLOAT, arithmetic: str = "sym", **changes: Any) -> q.Policy:
@@ -64,7 +70,7 @@ class Case:
                 layer: nn.Module = nn.Linear(*rest, policy=self.own.get(path))
                 layer.requires_grad_(path not in self.frozen)
             else:
-                layer = {"quant": nn.Quant, "relu": nn.ReLU, "flatten": nn.Flatten}[kind](*rest)
+                layer = KINDS[kind](*rest)
             outer, _, inner = path.partition(".")
             children.setdefault(outer, {})[inner] = layer
         return nn.Sequential(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -40,14 +40,13 @@ class Network:
     policy: q.Policy
     optimizer: optim.SGD
     frozen: bool = False  # the first layer
-    quant: bool = False  # a layer between product and ReLU
+    middle: Callable[[], Sequence[nn.Module]] = lambda: [nn.ReLU()]
     before: int = 0  # steps before those that are recorded
 
     def session(self) -> q.Session:
         first = nn.Linear(INPUTS, HIDDEN).requires_grad_(not self.frozen)
-        middle = [nn.Quant(q.Sym(8, range=1.0)), nn.ReLU()] if self.quant else [nn.ReLU()]
         plan = q.compile(
-            nn.Sequential(first, *middle, nn.Linear(HIDDEN, CLASSES)),
+            nn.Sequential(first, *self.middle(), nn.Linear(HIDDEN, CLASSES)),
             input_shape=(INPUTS,),
             loss=nn.CrossEntropyLoss(),
             optimizer=self.optimizer,
@@ -56,6 +55,11 @@ class Network:
             seed=7,
         )
         return q.Session(plan)
+
+
+def quant_and_relu() -> list[nn.Module]:
+    """A layer between product and ReLU."""
+    return [nn.Quant(q.Sym(8, range=1.0)), nn.ReLU()]
 
 
 WIDE = dict.fromkeys(("input", "wires", "weights", "errors", "grads", "state"), q.Sym(16))
@@ -84,7 +88,8 @@ NETWORKS = {
     ),
     "split_sums": Network(INT8.replace(**WIDE), ALL),
     "frozen_layer": Network(INT8, MOMENTUM, frozen=True),
-    "quant_layer": Network(INT8, MOMENTUM, quant=True),
+    "quant_layer": Network(INT8, MOMENTUM, middle=quant_and_relu),
+    "leaky_relu": Network(INT8, MOMENTUM, middle=lambda: [nn.LeakyReLU(0.3)]),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }

@@ -98,8 +98,9 @@ qfw_tensor qfw_rows_of(const qfw_operand *whole, int64_t row, int64_t first, int
 /* Whether a part of `rows` rows can be encoded by itself. */
 bool qfw_has_rows_of(const qfw_operand *whole, int64_t row, int64_t rows);
 
-/* Zeroes an error (floats or accumulators) where the wire's code is not > 0, or not inside. */
-void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool inside);
+/* Multiplies an error (floats or accumulators) by `slope`, 0 or normal, where the wire's code is not
+ * > 0, or not inside. */
+void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool inside, float slope);
 
 /* ---- engine/product.c ---- */
 

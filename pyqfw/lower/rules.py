@@ -25,6 +25,7 @@ class Rule(Protocol):
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear.LINEAR,
     nn.ReLU: pointwise.RELU,
+    nn.LeakyReLU: pointwise.LEAKY_RELU,
     nn.Flatten: pointwise.FLATTEN,
     nn.Quant: pointwise.QUANT,
 }
