@@ -18,7 +18,26 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overl
 from . import _arrays as arrays
 from .errors import QfwError, ShapeError
 from .formats import Format
+from .losses import CrossEntropyLoss, Loss, MSELoss
 from .policy import Policy, layer_policy, wire_format
+
+__all__ = [
+    "RAW",
+    "CrossEntropyLoss",
+    "Flatten",
+    "LeakyReLU",
+    "Linear",
+    "Loss",
+    "MSELoss",
+    "Module",
+    "Parameter",
+    "Quant",
+    "Raw",
+    "ReLU",
+    "Sequential",
+    "Shape",
+    "named_layers",
+]
 
 Shape: TypeAlias = tuple[int, ...]
 M = TypeVar("M", bound="Module")
@@ -287,48 +306,6 @@ class Quant(Module):
 
     def __repr__(self) -> str:
         return f"Quant({'' if self.fmt is None else self.fmt})"
-
-
-class Loss(ABC):
-    """What every loss has. A loss is no layer: it is compile's `loss`."""
-
-    @abstractmethod
-    def target_shape(self, in_shape: Shape) -> Shape:
-        """The shape of a sample's label for the shape of the network's output."""
-
-
-@dataclass(frozen=True, repr=False)
-class CrossEntropyLoss(Loss):
-    """-log(softmax(x)[label]), the mean over the rows. Only PyTorch's defaults so far."""
-
-    weight: None = None
-    _: KW_ONLY
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
-
-    def __post_init__(self) -> None:
-        defaults = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}
-        if self.weight is not None:
-            raise QfwError("CrossEntropyLoss: weight must be None: others are not supported yet")
-        for name, default in defaults.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or value != default:
-                raise QfwError(
-                    f"CrossEntropyLoss: {name} must be {default!r}, not {value!r}: others are not "
-                    "supported yet"
-                )
-
-    def target_shape(self, in_shape: Shape) -> Shape:
-        if len(in_shape) != 1:
-            raise ShapeError(
-                f"{self}: the network's output has the shape {in_shape}; it must be (classes,): "
-                "end with a Linear of as many outputs as classes, after a Flatten() if need be"
-            )
-        return ()
-
-    def __repr__(self) -> str:
-        return "CrossEntropyLoss()"
 
 
 def named_layers(model: Module) -> tuple[tuple[str, Module], ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import dropwhile
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ class Session:
         self._turn = 0  # walks begun
         self._has_gradients = False
         self._fragile = _may_fail_late(plan)
-        self._classes = prod(plan.nodes[-1].out_shape)
+        self._targets = feed.targets_of(plan.request.loss, plan.nodes[-1].out_shape)
         self._end = len(plan.ops) - 1
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self.epochs = 0  # passes over the data that `fit` made: with the seed, the next one's order
@@ -84,7 +83,7 @@ class Session:
         self._needs_optimizer("step")
         data = self._inputs(x)
         rows = len(data)
-        labels = feed.labels(y, rows, self._classes)
+        labels = self._targets.take(y, rows)
         kept = self._begin()
         with quant.float_mode():
             pointers = ffi.from_buffer(data), ffi.from_buffer(labels)
@@ -340,8 +339,8 @@ class Session:
         return feed.inputs(x, request.input_shape, request.batch)
 
     def _labels(self, y: npt.ArrayLike, rows: int) -> Array:
-        found = feed.labels(y, rows, self._classes)
-        feed.blame_labels(found, self._classes)
+        found = self._targets.take(y, rows)
+        self._targets.blame(y)
         return found
 
     def _done(
@@ -362,8 +361,8 @@ class Session:
             self._spaces.lasting()[:] = kept
         if status == lib.QFW_E_NONFINITE and data is not None and x is not None:
             feed.blame(data, x)
-        if status == lib.QFW_E_LABEL and y is not None:
-            feed.blame_labels(y, self._classes)
+        if status in (lib.QFW_E_LABEL, lib.QFW_E_NONFINITE) and y is not None:
+            self._targets.blame(y)
         text = ffi.string(lib.qfw_status_text(status)).decode()
         place = ""
         if op is not None:

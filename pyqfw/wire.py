@@ -36,6 +36,8 @@ KERNELS = {
     "gradient_f32": 10,
     "update": 11,
     "gradient_update_s32": 12,
+    "mse_s16": 20,
+    "mse_f32": 21,
 }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import oracle as o
 import oracle_softmax as softmax
 from oracle_layers import leaked, leaky_relu, positive, slope_of
+from oracle_loss import float_mse, mse
 from oracle_product import (
     bias_gradient,
     float_product,
@@ -30,6 +31,8 @@ Layer: TypeAlias = tuple[Any, ...]
 """("linear", path, inputs, outputs, bias), ("quant", path, fmt), ("relu", path), ("flatten", path)
 or ("flatten", path, first, last), ("leaky", path, slope)
 """
+
+MAKERS = ("linear",)  # of accumulators
 
 
 def initial(key: o.Key, shape: Sequence[int], inputs: int) -> Array:
@@ -68,6 +71,7 @@ class Net:
         seed: int = 0,
         batch: int = 1,
         frozen: Sequence[str] = (),
+        loss: Any = None,
     ) -> None:
         self.layers = list(layers)
         self.frozen = frozenset(frozen)
@@ -81,6 +85,7 @@ class Net:
         self.raw_errors: dict[str, Acc] = {}
         self.grads: dict[str, Source] = {}
         self.loss = np.float32(0)
+        self.criterion = loss
         self.last = Pass()
         self.load({name: self._initial(name, *sizes) for name, sizes in self._sizes().items()})
 
@@ -213,9 +218,10 @@ class Net:
 
     def _loss(self, y: Array) -> Acc:
         """Sets the mean loss; the error of the output."""
+        if type(self.criterion).__name__ == "MSELoss":
+            return self._mse(y)
         output, rows = self.last.output, len(y)
-        last = [path for kind, path, *_ in self.layers if kind == "linear"][-1]
-        if self.policy(last).forward == "sym":
+        if not self._makes_floats():
             z = encode(output, Sym16())
             assert z.scale is not None
             codes, self.loss = softmax.cross_entropy(z.codes, z.scale, y)
@@ -223,6 +229,19 @@ class Net:
             return Acc(codes, np.broadcast_to(scale, codes.shape))
         error, self.loss = softmax.float_cross_entropy(output.floats(), y)
         return Acc(error)
+
+    def _mse(self, y: Array) -> Acc:
+        output, targets = self.last.output, Acc(y.astype(np.float32))
+        if self._makes_floats():
+            error, self.loss = float_mse(output.floats(), targets.values)
+        else:
+            error, self.loss = mse(encode(output, Sym16()), encode(targets, Sym16()))
+        return error
+
+    def _makes_floats(self) -> bool:
+        """Whether the last layer that makes sums makes floats."""
+        last = [path for kind, path, *_ in self.layers if kind in MAKERS][-1]
+        return self.policy(last).forward == "float32"
 
     def _gradients(self, path: str, error: Tensor) -> None:
         policy, wire = self.policy(path), self.last.operands[path]

@@ -27,6 +27,7 @@ from plan_bytes import (
 
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
+MSE_S16, MSE_F32 = 20, 21
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
 SYMS = (S8, S16, ODD)
@@ -247,6 +248,19 @@ class Maker:
         error = self.new(self.a, S32 if kernel == LOSS_S16 else F32, True, **one)
         self.plan.op(kernel, error, logits, self.plan.add_labels(), self.plan.tensor(1))
 
+    def mse(self, kernel: int) -> None:
+        n, kind = self.a * self.positions, S16 if kernel == MSE_S16 else F32
+        shape = {"outer": 1, "axis": n, "inner": 1, "group": n, "rows": ROWS_AXIS, "shared": 0}
+        one = shape if self.chance(0.9) else {}
+        output = self.ready(n, kind, True, **one)
+        targets = self.plan.add_targets(n)
+        if kernel == MSE_S16:
+            codes = self.new(n, S16, True, **one)
+            self.plan.op(CONVERT, codes, targets)
+            targets = codes
+        error = self.new(n, S32 if kernel == MSE_S16 else F32, True, **one)
+        self.plan.op(kernel, error, output, targets, self.plan.tensor(1))
+
     def errors_and_wires(self, kinds: tuple[int, int]) -> tuple[int, int]:
         """[terms, out] and [terms, in], both with one scale mostly."""
         found = []
@@ -316,5 +330,7 @@ class Maker:
             GRADIENT_F32: lambda: self.gradient(GRADIENT_F32),
             UPDATE: self.update,
             FUSED: lambda: self.gradient(FUSED),
+            MSE_S16: lambda: self.mse(MSE_S16),
+            MSE_F32: lambda: self.mse(MSE_F32),
         }[kernel]()
         return self.plan.build()

@@ -97,6 +97,8 @@ def many_plans() -> dict[str, q.Plan]:
         "deep, fused": build(
             INT8.replace(grads="fused", errors=row), deep(), input_shape=(2, INPUTS)
         ),
+        "mse": build(INT8, loss=nn.MSELoss()),
+        "mse in floats": build(q.Policy.float32(), loss=nn.MSELoss()),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),
     }

@@ -61,6 +61,9 @@ class Case:
     seed: int = 1
     size: float = 1.0
     """Of the data."""
+    loss: nn.Loss = field(default_factory=nn.CrossEntropyLoss)
+    reach: float = 1.0
+    """Of the targets, where they are numbers."""
 
     def model(self) -> nn.Sequential:
         """The layers as a user writes them, "a.b" being b in the Sequential a."""
@@ -86,7 +89,7 @@ class Case:
         return q.compile(
             self.model(),
             input_shape=self.input_shape,
-            loss=nn.CrossEntropyLoss(),
+            loss=self.loss,
             optimizer=self.sgd,
             policy=self.policy,
             batch=self.batch,
@@ -96,7 +99,8 @@ class Case:
     def net(self) -> Net:
         policies = {path: self.policy.override(changes) for path, changes in self.own.items()}
         policies[""] = self.policy
-        options = {"seed": self.seed, "batch": self.batch, "frozen": self.frozen}
+        options: dict[str, Any] = {"seed": self.seed, "batch": self.batch, "frozen": self.frozen}
+        options["loss"] = self.loss
         return Net(self.layers, policies, self.sgd, **options)
 
     def data(self) -> Iterator[tuple[Array, Array]]:
@@ -107,7 +111,13 @@ class Case:
             y = rng.integers(0, classes, n)
             x = rng.normal(size=(n, *self.input_shape)) + y.reshape(n, *[1] * len(self.input_shape))
             x[0] *= rng.integers(0, 3) / 2
-            yield (self.size * x).astype(np.float32), y
+            yield (self.size * x).astype(np.float32), self._targets(rng, y)
+
+    def _targets(self, rng: np.random.Generator, y: Array) -> Array:
+        if not isinstance(self.loss, nn.MSELoss):
+            return y
+        shape = (len(y), *self.model().out_shape(self.input_shape))
+        return (self.reach * rng.normal(size=shape)).astype(np.float32)
 
     def check(self) -> tuple[Net, q.Session]:
         """Every step, part by part, then predictions."""

@@ -29,6 +29,7 @@ ASKED = 2  # rows of the prediction
 
 RANDOM: dict[str, Any] = {"rounding": "stochastic"}
 INT8, FULL_SYM = q.Policy.int8(), q.Policy.full_sym()
+CROSS_ENTROPY = nn.CrossEntropyLoss()
 PLAIN = optim.SGD(0.2)
 MOMENTUM = optim.SGD(0.1, momentum=0.9)
 ALL = optim.SGD(0.1, momentum=0.8, dampening=0.25, weight_decay=0.05)
@@ -42,19 +43,25 @@ class Network:
     frozen: bool = False  # the first layer
     middle: Callable[[], Sequence[nn.Module]] = lambda: [nn.ReLU()]
     before: int = 0  # steps before those that are recorded
+    loss: nn.Loss = CROSS_ENTROPY
 
     def session(self) -> q.Session:
         first = nn.Linear(INPUTS, HIDDEN).requires_grad_(not self.frozen)
         plan = q.compile(
             nn.Sequential(first, *self.middle(), nn.Linear(HIDDEN, CLASSES)),
             input_shape=(INPUTS,),
-            loss=nn.CrossEntropyLoss(),
+            loss=self.loss,
             optimizer=self.optimizer,
             policy=self.policy,
             batch=BATCH,
             seed=7,
         )
         return q.Session(plan)
+
+    def data(self, seed: int, rows: int) -> tuple[Array, Array]:
+        """Rows, and labels or the targets made of them."""
+        x, y = data(seed, rows)
+        return x, x[:, :CLASSES] if isinstance(self.loss, nn.MSELoss) else y
 
 
 def quant_and_relu() -> list[nn.Module]:
@@ -90,6 +97,8 @@ NETWORKS = {
     "frozen_layer": Network(INT8, MOMENTUM, frozen=True),
     "quant_layer": Network(INT8, MOMENTUM, middle=quant_and_relu),
     "leaky_relu": Network(INT8, MOMENTUM, middle=lambda: [nn.LeakyReLU(0.3)]),
+    "mse": Network(INT8, MOMENTUM, loss=nn.MSELoss()),
+    "mse_float32": Network(q.Policy.float32(), PLAIN, loss=nn.MSELoss()),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }
@@ -112,18 +121,21 @@ def record(network: Network) -> dict[str, Any]:
     net = network.session()
     spaces = net._spaces
     for i in range(network.before):
-        net.step(*data(1000 + i, BATCH))
+        net.step(*network.data(1000 + i, BATCH))
     case: dict[str, Any] = {
         "plan": net.plan.to_bytes().hex(),
         "constants": spaces.const[: net.plan.layout.const_bytes].tobytes().hex(),
         "arena_bytes": net.plan.arena_bytes,
         "steps_before": net.steps,
         "lasting": spaces.lasting().tobytes().hex(),
+        "targets": [],  # of each step, where they are not the labels
         "losses": [],
         "crcs": [],
     }
     for i, rows in enumerate(ROWS):
-        case["losses"] += words(np.array(net.step(*data(i, rows))))
+        x, y = network.data(i, rows)
+        case["targets"] += [words(y)] if isinstance(network.loss, nn.MSELoss) else []
+        case["losses"] += words(np.array(net.step(x, y)))
         case["crcs"].append(zlib.crc32(spaces.lasting().tobytes()))
     case["outputs"] = words(net.predict(data(len(ROWS), ASKED)[0]))
     return case

@@ -168,13 +168,20 @@ def test_the_page_has_the_places_of_operations_that_are_like_others() -> None:
     floats = [f32 | (gradient[i] & (read | written | may)) for i in range(3)]
     assert trimmed(10) == floats
     assert trimmed(12) == [update[0], *(gradient[i] for i in (1, 2, 3)), fused[4], fused[5]]
-    loss = page_table("7 cross_entropy_s16, 8 cross_entropy_f32")
-    for k, kernel in enumerate((7, 8)):
+    ways = (written, read, read, written)
+    for title in ("7 cross_entropy_s16, 8 cross_entropy_f32", "20 mse_s16, 21 mse_f32"):
+        assert_places_of_two(title, ways)
+
+
+def assert_places_of_two(title: str, ways: tuple[int, ...]) -> None:
+    """A table for an operation in integers and its twin in floats."""
+    table = page_table(title)
+    for k, number in enumerate(re.findall(r"(\d+) ", title)):
+        kernel = int(number)
         names = [
-            row[2].split(", ")[k % len(row[2].split(", "))] for row in loss if row[0].isdigit()
+            row[2].split(", ")[k % len(row[2].split(", "))] for row in table if row[0].isdigit()
         ]
         bits = [CLASSES[name.removeprefix(f"{kernel}: ")] for name in names]
-        ways = (written, read, read, written)
         assert trimmed(kernel) == [b | way for b, way in zip(bits, ways, strict=True)]
 
 

@@ -48,6 +48,17 @@ static inline int32_t qfw_scaled(int32_t a, const qfw_num *factor)
     return a < 0 ? -(int32_t)v : (int32_t)v;
 }
 
+/* A code of 16 bits at a scale as large as its own or larger, with 13 more bits, towards zero
+ * (section 23): the high word of the product above, for the ratio to 16 bits. Below 2^28. */
+enum { QFW_JOINED_BITS = 13 };
+
+static inline int32_t qfw_joined(int32_t a, const qfw_ratio *r)
+{
+    const uint32_t magnitude = qfw_abs32(a) < r->limit ? qfw_abs32(a) : r->limit;
+    const uint32_t v = qfw_mulhi(magnitude << r->up, r->mult) >> (r->down - QFW_JOINED_BITS);
+    return a < 0 ? -(int32_t)v : (int32_t)v;
+}
+
 /* Stands for every quotient of at least 2^17: no code is that large. */
 enum { QFW_QUOTIENT_MAX = 1 << 17 };
 

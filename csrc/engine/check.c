@@ -227,15 +227,16 @@ static qfw_status check_op(const qfw_plan_view *v, uint32_t i)
 
 /* ---- the whole ---- */
 
-/* The input and output are the caller's buffers 0 and 2; labels buffer 1; the loss one float. */
+/* The input and output are the caller's buffers 0 and 2; labels or targets buffer 1; the loss one
+ * float. */
 static qfw_status check_ends(const qfw_plan_view *v)
 {
     const qfw_plan_header *h = v->header;
     const uint16_t ids[3] = {h->input, h->labels, h->output};
-    const uint8_t kinds[3] = {QFW_FLOAT32, QFW_INDEX, QFW_FLOAT32};
     for (uint32_t i = 0; i < 3; i++) {
         const qfw_plan_tensor *p = ids[i] == QFW_NO_TENSOR ? NULL : &v->tensors[ids[i]];
-        if (p != NULL && (p->space != QFW_IO || p->codes != i || p->kind != kinds[i])) {
+        const bool known = p == NULL || p->kind == QFW_FLOAT32 || (i == 1 && p->kind == QFW_INDEX);
+        if (!known || (p != NULL && (p->space != QFW_IO || p->codes != i))) {
             return qfw_refuse(v, -1, ids[i], "input, labels, output");
         }
     }

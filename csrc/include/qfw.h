@@ -338,7 +338,7 @@ typedef struct qfw_progress {
     float lr;
 } qfw_progress;
 
-/* The caller's buffers. x: rows of the input; y: a label a row; out: rows of the output. What a
+/* The caller's buffers. x: rows of the input; y: labels or targets; out: rows of the output. What a
  * section does not use may be NULL. */
 typedef struct qfw_io {
     const void *x, *y;

@@ -39,7 +39,7 @@ def lower(
         program.sections["infer"] = [*asked.ops, convert(asked.output, out, "output")]
     if loss is not None:
         gradients = Gradients(batch, optimizer)
-        ops, program.labels, program.loss = backward(tape, gradients)
+        ops, program.labels, program.loss = backward(tape, gradients, loss)
         program.sections |= {"backward": ops, "update": gradients.updates}
         program.gradients, program.states = gradients.gradients, gradients.states
     program.wires = {path: tape.kept(t) for path, t in tape.wires.items()}

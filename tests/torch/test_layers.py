@@ -72,3 +72,21 @@ def test_leaky_relu(slope):
         )
 
     check(made, cross_entropy, (7,), classes(4))
+
+
+def numbers(*shape):
+    return lambda rng, rows: rng.normal(size=(rows, *shape)).astype(np.float32)
+
+
+def mse(module):
+    return module.MSELoss()
+
+
+@pytest.mark.parametrize("shape", [(5,), (1,), (3, 4)])
+def test_mse(shape):
+    def made(module):
+        return module.Sequential(
+            module.Linear(shape[-1], 8), module.ReLU(), module.Linear(8, shape[-1])
+        )
+
+    check(made, mse, shape, numbers(*shape))
