@@ -36,6 +36,7 @@ __all__ = [
     "ReLU",
     "Sequential",
     "Shape",
+    "Softmax",
     "named_layers",
 ]
 
@@ -44,6 +45,7 @@ M = TypeVar("M", bound="Module")
 S = TypeVar("S", bound="Sequential")
 
 _INT32_MAX = 2**31 - 1
+_MOST_CLASSES = 2**16
 _FLOAT32_MAX = 2.0**128 - 2.0**104
 
 
@@ -258,6 +260,33 @@ class LeakyReLU(Module):
     def __repr__(self) -> str:
         inplace = ", inplace=True" if self.inplace else ""
         return f"LeakyReLU(negative_slope={self.negative_slope}{inplace})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Softmax(Module):
+    """y = exp(x) / sum(exp(x)) over the last axis; `dim` counts the batch as axis 0."""
+
+    dim: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dim is not None:
+            object.__setattr__(self, "dim", arrays.integer(self.dim, "Softmax: dim", -64, 64))
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        last = len(in_shape)
+        if last == 0 or in_shape[-1] > _MOST_CLASSES:
+            legal = f"the last axis must have 1 to {_MOST_CLASSES} elements"
+            raise _misfit(path, self, in_shape, legal)
+        if self.dim is None and last > 1:
+            legal = "PyTorch takes another axis than the last without dim: write dim=-1"
+            raise _misfit(path, self, in_shape, legal)
+        if self.dim not in (None, -1, last):
+            legal = f"dim must be the last axis, -1 or {last}; others are not supported yet"
+            raise _misfit(path, self, in_shape, legal)
+        return in_shape
+
+    def __repr__(self) -> str:
+        return f"Softmax(dim={self.dim})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

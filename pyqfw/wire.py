@@ -38,6 +38,10 @@ KERNELS = {
     "gradient_update_s32": 12,
     "mse_s16": 20,
     "mse_f32": 21,
+    "softmax_s16": 22,
+    "softmax_f32": 23,
+    "softmax_back_s32": 24,
+    "softmax_back_f32": 25,
 }
 
 

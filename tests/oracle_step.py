@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import oracle as o
 import oracle_softmax as softmax
-from oracle_layers import leaked, leaky_relu, positive, slope_of
+from oracle_layers import leaked, leaky_relu, positive, slope_of, softmax_back
+from oracle_layers import softmax as softmax_layer
 from oracle_loss import float_mse, mse
 from oracle_product import (
     bias_gradient,
@@ -29,10 +30,10 @@ from oracle_update import Streams, updated
 Policy: TypeAlias = Any
 Layer: TypeAlias = tuple[Any, ...]
 """("linear", path, inputs, outputs, bias), ("quant", path, fmt), ("relu", path), ("flatten", path)
-or ("flatten", path, first, last), ("leaky", path, slope)
+or ("flatten", path, first, last), ("leaky", path, slope), ("softmax", path, dim)
 """
 
-MAKERS = ("linear",)  # of accumulators
+MAKERS = ("linear", "softmax")  # of accumulators
 
 
 def initial(key: o.Key, shape: Sequence[int], inputs: int) -> Array:
@@ -168,6 +169,11 @@ class Net:
                 value = out.reshape((*value.shape[:-1], out.shape[-1]))
             elif kind == "relu":
                 value = value.relu()
+            elif kind == "softmax":
+                for p in pending:  # never stored
+                    done.wires[p] = value.reshape(done.wires[p].shape)
+                pending = []
+                value = softmax_layer(value, self.policy(path).forward == "float32")
             elif kind == "leaky":
                 value = leaky_relu(value, slope_of(*rest))
             elif kind == "flatten":
@@ -203,18 +209,26 @@ class Net:
                 error = error.masked(positive(kept))
             elif kind == "leaky":
                 error = leaked(error, positive(kept), slope_of(*rest))
+            elif kind == "softmax":
+                stored = self._stored(path, error)
+                error = softmax_back(stored, kept, self.policy(path).prop == "float32")
             elif kind == "quant":
                 error = error.masked(in_range(kept))
             elif kind == "linear":
-                self.raw_errors[path] = error
-                stored = encode(error, self.policy(path).errors, self._key(path, "error"))
-                self.errors[path] = stored
+                stored = self._stored(path, error)
                 if path in trained:
                     self._gradients(path, matrix(stored))
                 if path == trained[0]:
                     break
                 error = self._propagated(path, matrix(stored))
         return self.loss
+
+    def _stored(self, path: str, error: Acc) -> Tensor:
+        """The error of a layer's output in the policy's format."""
+        self.raw_errors[path] = error
+        stored = encode(error, self.policy(path).errors, self._key(path, "error"))
+        self.errors[path] = stored
+        return stored
 
     def _loss(self, y: Array) -> Acc:
         """Sets the mean loss; the error of the output."""

@@ -25,7 +25,8 @@ from pyqfw._core import lib
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 MSE_S16, MSE_F32 = 20, 21
-KERNELS = (*range(1, 13), MSE_S16, MSE_F32)
+SOFTMAX_S16, SOFTMAX_F32, SOFTMAX_BACK_S32, SOFTMAX_BACK_F32 = range(22, 26)
+KERNELS = (*range(1, 13), *range(20, 26))
 
 K, N, BATCH = 3, 2, 2  # inputs, outputs, rows
 
@@ -113,6 +114,10 @@ def places(kernel: int) -> list[Place | None]:
         GRADIENT_F32: [Place(K * N, "f32", role=GRADIENT), *floats],
         UPDATE: [parameter, Place(K * N, "f32", role=GRADIENT), state, scratch(2)],
         FUSED: [parameter, error, inputs, tile, state, scratch(2)],
+        SOFTMAX_S16: [result(N, "s32"), wire(N, "s16")],
+        SOFTMAX_F32: [result(N, "f32"), floats[0]],
+        SOFTMAX_BACK_S32: [result(N, "s32"), wire(N, "s8"), wire(N, "s16")],
+        SOFTMAX_BACK_F32: [result(N, "f32"), floats[0], wire(N, "f32")],
         MSE_S16: [result(N, "s32"), wire(N, "s16"), wire(N, "s16"), Place(1)],
         MSE_F32: [result(N, "f32"), floats[0], wire(N, "f32"), Place(1)],
     }[kernel]

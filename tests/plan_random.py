@@ -28,6 +28,7 @@ from plan_bytes import (
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 MSE_S16, MSE_F32 = 20, 21
+SOFTMAX_S16, SOFTMAX_F32, SOFTMAX_BACK_S32, SOFTMAX_BACK_F32 = range(22, 26)
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
 SYMS = (S8, S16, ODD)
@@ -261,6 +262,18 @@ class Maker:
         error = self.new(n, S32 if kernel == MSE_S16 else F32, True, **one)
         self.plan.op(kernel, error, output, targets, self.plan.tensor(1))
 
+    def softmax(self, kernel: int) -> None:
+        n = self.a * self.positions
+        shape = {"outer": 1, "axis": n, "inner": 1, "group": n, "rows": ROWS_AXIS, "shared": 0}
+        one = shape if self.chance(0.9) else {}
+        floats = kernel in (SOFTMAX_F32, SOFTMAX_BACK_F32)
+        kinds = (F32,) if floats else (S16,) if kernel == SOFTMAX_S16 else (S8, S16)
+        back = kernel in (SOFTMAX_BACK_S32, SOFTMAX_BACK_F32)
+        read = [self.ready(n, self.pick(*kinds), True, **one) for _ in range(1 + back)]
+        made = self.new(n, F32 if floats else S32, True, **one)
+        columns = self.pick(0, self.a, self.a, 1, self.a + 1 if self.chance(0.2) else n)
+        self.plan.op(kernel, made, *read, p0=columns)
+
     def errors_and_wires(self, kinds: tuple[int, int]) -> tuple[int, int]:
         """[terms, out] and [terms, in], both with one scale mostly."""
         found = []
@@ -332,5 +345,9 @@ class Maker:
             FUSED: lambda: self.gradient(FUSED),
             MSE_S16: lambda: self.mse(MSE_S16),
             MSE_F32: lambda: self.mse(MSE_F32),
+            SOFTMAX_S16: lambda: self.softmax(SOFTMAX_S16),
+            SOFTMAX_F32: lambda: self.softmax(SOFTMAX_F32),
+            SOFTMAX_BACK_S32: lambda: self.softmax(SOFTMAX_BACK_S32),
+            SOFTMAX_BACK_F32: lambda: self.softmax(SOFTMAX_BACK_F32),
         }[kernel]()
         return self.plan.build()

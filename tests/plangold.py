@@ -42,6 +42,12 @@ def deep() -> nn.Sequential:
     )
 
 
+def attention() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(INPUTS, HIDDEN), nn.Softmax(), nn.Linear(HIDDEN, CLASSES), nn.Softmax()
+    )
+
+
 def build(policy: q.Policy, model: nn.Sequential | None = None, **changes: Any) -> q.Plan:
     given = {
         "input_shape": (INPUTS,),
@@ -99,6 +105,8 @@ def many_plans() -> dict[str, q.Plan]:
         ),
         "mse": build(INT8, loss=nn.MSELoss()),
         "mse in floats": build(q.Policy.float32(), loss=nn.MSELoss()),
+        "softmax": build(INT8, attention(), loss=nn.MSELoss()),
+        "softmax in floats": build(q.Policy.float32(), attention()),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),
     }

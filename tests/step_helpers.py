@@ -23,6 +23,7 @@ KINDS: dict[str, Any] = {
     "quant": nn.Quant,
     "relu": nn.ReLU,
     "leaky": nn.LeakyReLU,
+    "softmax": nn.Softmax,
     "flatten": nn.Flatten,
 }
 

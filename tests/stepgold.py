@@ -99,6 +99,8 @@ NETWORKS = {
     "leaky_relu": Network(INT8, MOMENTUM, middle=lambda: [nn.LeakyReLU(0.3)]),
     "mse": Network(INT8, MOMENTUM, loss=nn.MSELoss()),
     "mse_float32": Network(q.Policy.float32(), PLAIN, loss=nn.MSELoss()),
+    "softmax": Network(INT8, MOMENTUM, middle=lambda: [nn.Softmax()]),
+    "softmax_float32": Network(q.Policy.float32(), PLAIN, middle=lambda: [nn.Softmax()]),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }

@@ -45,6 +45,10 @@ from plan_cases import (
     PRODUCT_F32,
     PRODUCT_S32,
     RELU,
+    SOFTMAX_BACK_F32,
+    SOFTMAX_BACK_S32,
+    SOFTMAX_F32,
+    SOFTMAX_S16,
     UPDATE,
     WIDEN,
     K,
@@ -360,6 +364,8 @@ def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
         PRODUCT_F32: (1, {0, 3}),
         RELU: (0, {0}),
         MASK: (0, {0, 1}),
+        **dict.fromkeys((SOFTMAX_S16, SOFTMAX_F32), (0, {0})),
+        **dict.fromkeys((SOFTMAX_BACK_S32, SOFTMAX_BACK_F32), (0, {0})),
         GRADIENT_S32: (4, {9, 10, 11}),
         GRADIENT_F32: (0, {11}),
         UPDATE: (1 | 24, set(range(9))),
@@ -378,7 +384,7 @@ def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
         assert (check(changed.sealed()) == unknown) == (i not in params), i
 
 
-@pytest.mark.parametrize("kernel", [0, 13, 255, 65535])
+@pytest.mark.parametrize("kernel", [0, 13, 30, 255, 65535])
 def test_operations_that_there_are_not(kernel: int) -> None:
     plan = PlanBytes(DATA)
     plan.ops["kernel"][3] = kernel
@@ -452,6 +458,11 @@ RULES: list[tuple[int, int, Change, str]] = [
     (LOSS_S16, 0, {"axis": N * BATCH, "rows": NO_ROWS}, LOSS_SIZES),
     (LOSS_S16, 0, {"rows": ROWS_OUTER}, "one scale"),
     (LOSS_S16, 1, {"rows": ROWS_OUTER}, "one scale"),
+    *((kernel, -1, {"p0": N + 1}, "columns") for kernel in range(22, 26)),
+    *((kernel, 1, {"axis": N - 1, "group": N - 1}, DIFFER) for kernel in range(22, 26)),
+    *((kernel, 1, {"axis": N * BATCH, "rows": NO_ROWS}, DIFFER) for kernel in range(22, 26)),
+    *((SOFTMAX_S16, k, {"rows": ROWS_OUTER}, "one scale") for k in range(2)),
+    *((SOFTMAX_BACK_S32, k, {"rows": ROWS_OUTER}, "one scale") for k in range(3)),
     (MSE_S16, 0, {"axis": N - 1, "group": N - 1}, LOSS_SIZES),
     (MSE_S16, 2, {"axis": N * BATCH, "rows": NO_ROWS}, LOSS_SIZES),
     *((MSE_S16, k, {"rows": ROWS_OUTER}, "one scale") for k in range(3)),

@@ -69,6 +69,10 @@ static const op_fields known[QFW_OP_COUNT] = {
     [10] = {0, 0x800},    /* gradient_f32 */
     [11] = {0x19, 0x1FF}, /* update */
     [12] = {0x1D, 0xFFF}, /* gradient_update_s32 */
+    [22] = {0, 0x001},    /* softmax_s16 */
+    [23] = {0, 0x001},    /* softmax_f32 */
+    [24] = {0, 0x001},    /* softmax_back_s32 */
+    [25] = {0, 0x001},    /* softmax_back_f32 */
 };
 
 static bool has_unknown_fields(const qfw_plan_op *op)
@@ -235,8 +239,8 @@ static qfw_status check_ends(const qfw_plan_view *v)
     const uint16_t ids[3] = {h->input, h->labels, h->output};
     for (uint32_t i = 0; i < 3; i++) {
         const qfw_plan_tensor *p = ids[i] == QFW_NO_TENSOR ? NULL : &v->tensors[ids[i]];
-        const bool known = p == NULL || p->kind == QFW_FLOAT32 || (i == 1 && p->kind == QFW_INDEX);
-        if (!known || (p != NULL && (p->space != QFW_IO || p->codes != i))) {
+        const bool fits = p == NULL || p->kind == QFW_FLOAT32 || (i == 1 && p->kind == QFW_INDEX);
+        if (!fits || (p != NULL && (p->space != QFW_IO || p->codes != i))) {
             return qfw_refuse(v, -1, ids[i], "input, labels, output");
         }
     }

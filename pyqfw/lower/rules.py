@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from .. import nn
-from . import linear, pointwise
+from . import linear, pointwise, softmax
 from .context import Backward
 from .ir import Tensor
 from .tape import Tape, Taped
@@ -26,6 +26,7 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear.LINEAR,
     nn.ReLU: pointwise.RELU,
     nn.LeakyReLU: pointwise.LEAKY_RELU,
+    nn.Softmax: softmax.SOFTMAX,
     nn.Flatten: pointwise.FLATTEN,
     nn.Quant: pointwise.QUANT,
 }

@@ -90,3 +90,13 @@ def test_mse(shape):
         )
 
     check(made, mse, shape, numbers(*shape))
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 6)])
+def test_softmax(shape):
+    def made(module):
+        return module.Sequential(
+            module.Linear(6, 9), module.Softmax(dim=-1), module.Linear(9, 4), module.Softmax(-1)
+        )
+
+    check(made, mse, shape, numbers(*shape[:-1], 4))
