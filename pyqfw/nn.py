@@ -24,6 +24,7 @@ from .policy import Policy, layer_policy, wire_format
 __all__ = [
     "RAW",
     "CrossEntropyLoss",
+    "Dropout",
     "Flatten",
     "LeakyReLU",
     "Linear",
@@ -287,6 +288,28 @@ class Softmax(Module):
 
     def __repr__(self) -> str:
         return f"Softmax(dim={self.dim})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dropout(Module):
+    """In a step y = 0 with probability p, else x / (1 - p); y = x in inference.
+
+    Which elements are dropped is a function of the seed, the step and the layer's path. `inplace`
+    is PyTorch's and changes nothing.
+    """
+
+    p: float = 0.5
+    inplace: bool = False
+    trains_otherwise: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "p", arrays.number(self.p, "Dropout: p", 0, 1))
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        return in_shape
+
+    def __repr__(self) -> str:
+        return f"Dropout(p={self.p}, inplace={bool(self.inplace)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -387,8 +387,8 @@ def check_plan(data: Array, plan: Plan | None = None) -> None:
     words = "" if fault.field == ffi.NULL else ffi.string(fault.field).decode()
     place = [words] if words else []
     if fault.op >= 0:
-        known = plan is not None and fault.op < len(plan.ops)
-        name = f" ({plan.ops[fault.op].kernel})" if plan is not None and known else ""
+        ops = [] if plan is None else plan.program.all_ops
+        name = f" ({ops[fault.op].kernel})" if fault.op < len(ops) else ""
         place.append(f"operation {fault.op}{name}")
     if fault.tensor >= 0:
         tensors = [] if plan is None else plan.program.tensors

@@ -42,6 +42,7 @@ KERNELS = {
     "softmax_f32": 23,
     "softmax_back_s32": 24,
     "softmax_back_f32": 25,
+    "dropout": 26,
 }
 
 

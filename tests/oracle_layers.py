@@ -10,7 +10,7 @@ import numpy as np
 import oracle as o
 from oracle_product import Operand, Sym12, lift, mul, operand, raw_operand, widen
 from oracle_softmax import distances, exp, exp2
-from oracle_tensor import Acc, Array, Source, Tensor, encode, is_float
+from oracle_tensor import Acc, Array, Source, Tensor, draws, encode, is_float
 
 # ---- LeakyReLU -----------------------------------------------------------------------------------
 
@@ -132,3 +132,28 @@ def _one_scale(source: Source) -> Operand:
         return operand(source)
     raw = raw_operand(source)
     return widen(raw, 16 - raw.bits if raw.bits > 16 else min(7, 16 - raw.bits))
+
+
+# ---- Dropout -------------------------------------------------------------------------------------
+
+
+def kept_by(key: o.Key, p: float, shape: tuple[int, ...]) -> Array:
+    """Where nothing is dropped: element i where draw(i) >= p 2^32, rounded."""
+    threshold = floor(Fraction(p) * o.WORD + Fraction(1, 2))
+    return (draws(key, np.arange(np.prod(shape))) >= threshold).reshape(shape)
+
+
+def dropout(source: Source, keeps: Array, p: float) -> Source:
+    """0 where an element is dropped; the factor goes into the scales."""
+    factor = np.float32(1 if p == 1 else 1 / (1 - p))
+    if isinstance(source, Acc):
+        left = source.masked(keeps)
+        if left.scale is not None:
+            return replace(left, scale=mul(left.scale, factor))
+        return Acc(np.where(keeps, left.values * factor, np.float32(0)))
+    if is_float(source.format):
+        return replace(source, codes=np.where(keeps, source.codes * factor, np.float32(0)))
+    assert source.scale is not None
+    fmt = replace(source.format, scale="float", range="dynamic")
+    left = source.with_ints(np.where(keeps, source.ints(), 0), mul(source.scale, factor))
+    return replace(left, format=fmt)

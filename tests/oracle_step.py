@@ -13,7 +13,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import oracle as o
 import oracle_softmax as softmax
-from oracle_layers import leaked, leaky_relu, positive, slope_of, softmax_back
+from oracle_layers import (
+    dropout,
+    kept_by,
+    leaked,
+    leaky_relu,
+    positive,
+    slope_of,
+    softmax_back,
+)
 from oracle_layers import softmax as softmax_layer
 from oracle_loss import float_mse, mse
 from oracle_product import (
@@ -30,7 +38,8 @@ from oracle_update import Streams, updated
 Policy: TypeAlias = Any
 Layer: TypeAlias = tuple[Any, ...]
 """("linear", path, inputs, outputs, bias), ("quant", path, fmt), ("relu", path), ("flatten", path)
-or ("flatten", path, first, last), ("leaky", path, slope), ("softmax", path, dim)
+or ("flatten", path, first, last), ("leaky", path, slope), ("softmax", path, dim),
+("dropout", path, p)
 """
 
 MAKERS = ("linear", "softmax")  # of accumulators
@@ -130,7 +139,7 @@ class Net:
 
     def forward(self, x: Array) -> Array:
         """The output as float32, for rows that share scales."""
-        self.last = self._run(x)
+        self.last = self._run(x, training=True)
         return self.last.output.floats()
 
     def predict(self, x: Array) -> Array:
@@ -147,15 +156,16 @@ class Net:
         """Of the last forward pass."""
         return self.last.wires["input"].shape[0]
 
-    def _run(self, x: Array) -> Pass:
+    def _run(self, x: Array, training: bool = False) -> Pass:
         done = Pass()
         fmt = self.policy("").input
         value: Source = encode(Acc(np.asarray(x, np.float32)), fmt, self._key("input", "wire"))
         done.wires["input"] = value
-        pending: list[str] = []  # layers whose output is an accumulator so far; its maker first
+        pending: list[str] = []  # layers whose output is this accumulator so far
+        maker, needed = "", False  # of the accumulator; whether backward reads it as it was made
         for kind, path, *rest in self.layers:
             if kind == "linear" or kind == "quant":
-                owner = path if kind == "quant" else pending[0] if pending else path
+                owner = path if kind == "quant" else maker
                 fmt = (rest[0] if kind == "quant" else None) or self.policy(owner).wires
                 if pending or kind == "quant":
                     value = encode(value, fmt, self._key(owner, "wire"))
@@ -167,6 +177,7 @@ class Net:
                 done.operands[path] = matrix(value)
                 out = self._product(path, done.operands[path])
                 value = out.reshape((*value.shape[:-1], out.shape[-1]))
+                maker, needed = path, False
             elif kind == "relu":
                 value = value.relu()
             elif kind == "softmax":
@@ -174,6 +185,15 @@ class Net:
                     done.wires[p] = value.reshape(done.wires[p].shape)
                 pending = []
                 value = softmax_layer(value, self.policy(path).forward == "float32")
+                maker, needed = path, True
+            elif kind == "dropout" and training and rest[0] != 0:
+                if needed and isinstance(value, Acc):
+                    for p in pending:
+                        done.wires[p] = value.reshape(done.wires[p].shape)
+                    pending, needed = [], False
+                value = dropout(
+                    value, kept_by(self._key(path, "dropout"), *rest, value.shape), *rest
+                )
             elif kind == "leaky":
                 value = leaky_relu(value, slope_of(*rest))
             elif kind == "flatten":
@@ -212,6 +232,11 @@ class Net:
             elif kind == "softmax":
                 stored = self._stored(path, error)
                 error = softmax_back(stored, kept, self.policy(path).prop == "float32")
+            elif kind == "dropout" and rest[0] != 0:
+                keeps = kept_by(self._key(path, "dropout"), *rest, error.shape)
+                dropped = dropout(error, keeps, *rest)
+                assert isinstance(dropped, Acc)
+                error = dropped
             elif kind == "quant":
                 error = error.masked(in_range(kept))
             elif kind == "linear":

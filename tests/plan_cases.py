@@ -26,7 +26,8 @@ CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 MSE_S16, MSE_F32 = 20, 21
 SOFTMAX_S16, SOFTMAX_F32, SOFTMAX_BACK_S32, SOFTMAX_BACK_F32 = range(22, 26)
-KERNELS = (*range(1, 13), *range(20, 26))
+DROPOUT = 26
+KERNELS = (*range(1, 13), *range(20, 27))
 
 K, N, BATCH = 3, 2, 2  # inputs, outputs, rows
 
@@ -118,6 +119,7 @@ def places(kernel: int) -> list[Place | None]:
         SOFTMAX_F32: [result(N, "f32"), floats[0]],
         SOFTMAX_BACK_S32: [result(N, "s32"), wire(N, "s8"), wire(N, "s16")],
         SOFTMAX_BACK_F32: [result(N, "f32"), floats[0], wire(N, "f32")],
+        DROPOUT: [result(K, "s8"), wire(K, "s8")],
         MSE_S16: [result(N, "s32"), wire(N, "s16"), wire(N, "s16"), Place(1)],
         MSE_F32: [result(N, "f32"), floats[0], wire(N, "f32"), Place(1)],
     }[kernel]
@@ -130,6 +132,7 @@ PARAMS: dict[int, dict[str, int]] = {
     GRADIENT_S32: {"p9": BATCH, "p11": 1},
     GRADIENT_F32: {"p11": 1},
     UPDATE: STEP,
+    DROPOUT: {"p0": 2**31, "p1": 0x40000000, "p2": 7},
     FUSED: {**STEP, "p9": BATCH, "p11": 1},
 }
 

@@ -28,6 +28,7 @@ from plan_bytes import (
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 MSE_S16, MSE_F32 = 20, 21
+DROPOUT = 26
 SOFTMAX_S16, SOFTMAX_F32, SOFTMAX_BACK_S32, SOFTMAX_BACK_F32 = range(22, 26)
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
@@ -230,6 +231,15 @@ class Maker:
         dst = src if self.chance(0.3) else self.plan.tensor(self.a, **same)
         self.plan.op(RELU, dst, src, p0=self.factor())
 
+    def dropout(self) -> None:
+        src = self.ready(self.a, self.pick(*STORED, S32), self.chance(0.9))
+        same = {**self.plan.tensors[src], "role": SCRATCH, "pow2": 0, "range": 0, "limit": 0.0}
+        for name in ("space", "codes", "scale", "zero_point", "absmax"):
+            same[name] = 0
+        dst = src if self.chance(0.2) else self.plan.tensor(self.a, **same)
+        params = {"p0": self.pick(0, 1, 2**31, 2**32 - 1), "p1": self.factor(), "p2": self.a}
+        self.plan.op(DROPOUT, dst, src, flags=self.pick(0, 0, 1), **params)
+
     def mask(self) -> None:
         n = self.a
         error = self.ready(n, self.pick(F32, S32))
@@ -343,6 +353,7 @@ class Maker:
             GRADIENT_F32: lambda: self.gradient(GRADIENT_F32),
             UPDATE: self.update,
             FUSED: lambda: self.gradient(FUSED),
+            DROPOUT: self.dropout,
             MSE_S16: lambda: self.mse(MSE_S16),
             MSE_F32: lambda: self.mse(MSE_F32),
             SOFTMAX_S16: lambda: self.softmax(SOFTMAX_S16),

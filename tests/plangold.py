@@ -48,6 +48,13 @@ def attention() -> nn.Sequential:
     )
 
 
+def dropping() -> nn.Sequential:
+    """Inference has operations of its own."""
+    return nn.Sequential(
+        nn.Dropout(0.2), nn.Linear(INPUTS, HIDDEN), nn.Dropout(), nn.Linear(HIDDEN, CLASSES)
+    )
+
+
 def build(policy: q.Policy, model: nn.Sequential | None = None, **changes: Any) -> q.Plan:
     given = {
         "input_shape": (INPUTS,),
@@ -107,6 +114,8 @@ def many_plans() -> dict[str, q.Plan]:
         "mse in floats": build(q.Policy.float32(), loss=nn.MSELoss()),
         "softmax": build(INT8, attention(), loss=nn.MSELoss()),
         "softmax in floats": build(q.Policy.float32(), attention()),
+        "dropout": build(INT8, dropping(), loss=nn.MSELoss()),
+        "dropout in floats": build(q.Policy.float32(), dropping()),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),
     }

@@ -24,6 +24,7 @@ KINDS: dict[str, Any] = {
     "relu": nn.ReLU,
     "leaky": nn.LeakyReLU,
     "softmax": nn.Softmax,
+    "dropout": nn.Dropout,
     "flatten": nn.Flatten,
 }
 

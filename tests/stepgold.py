@@ -101,6 +101,7 @@ NETWORKS = {
     "mse_float32": Network(q.Policy.float32(), PLAIN, loss=nn.MSELoss()),
     "softmax": Network(INT8, MOMENTUM, middle=lambda: [nn.Softmax()]),
     "softmax_float32": Network(q.Policy.float32(), PLAIN, middle=lambda: [nn.Softmax()]),
+    "dropout": Network(INT8, MOMENTUM, middle=lambda: [nn.ReLU(), nn.Dropout(0.3)]),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }

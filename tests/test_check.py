@@ -32,6 +32,7 @@ from plan_bytes import (
 from plan_cases import (
     BATCH,
     CONVERT,
+    DROPOUT,
     FORMATS,
     FUSED,
     GRADIENT_F32,
@@ -42,6 +43,7 @@ from plan_cases import (
     MASK,
     MSE_F32,
     MSE_S16,
+    PARAMS,
     PRODUCT_F32,
     PRODUCT_S32,
     RELU,
@@ -312,16 +314,15 @@ def test_every_operation_takes_the_classes_of_its_places_and_runs_on_them(kernel
         for name, (cls, _) in FORMATS.items():
             if mask == 0:
                 continue
-            formats = {0: name, 1: name} if kernel == RELU else {place: name}
+            alike = kernel in (RELU, DROPOUT)
+            formats = {0: name, 1: name} if alike else {place: name}
             plan = case(kernel, formats)
             data = plan.build()
             if mask & cls:
                 assert check(data) == OK, (place, name)
                 assert_runs(data)
             else:
-                fault = Verdict(
-                    "PLAN", plan.op, plan.tensors[0 if kernel == RELU else place], TAKES
-                )
+                fault = Verdict("PLAN", plan.op, plan.tensors[0 if alike else place], TAKES)
                 assert check(data) == fault, (place, name)
 
 
@@ -364,6 +365,7 @@ def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
         PRODUCT_F32: (1, {0, 3}),
         RELU: (0, {0}),
         MASK: (0, {0, 1}),
+        DROPOUT: (1, {0, 1, 2}),
         **dict.fromkeys((SOFTMAX_S16, SOFTMAX_F32), (0, {0})),
         **dict.fromkeys((SOFTMAX_BACK_S32, SOFTMAX_BACK_F32), (0, {0})),
         GRADIENT_S32: (4, {9, 10, 11}),
@@ -450,6 +452,11 @@ RULES: list[tuple[int, int, Change, str]] = [
     (RELU, 0, {"rows": ROWS_OUTER}, "the formats differ"),
     *((RELU, -1, {"p0": bits}, "slope") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
     *((MASK, -1, {"p1": bits}, "slope") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
+    *((DROPOUT, 0, {name: 1}, "the formats differ") for name in ("pow2", "rows")),
+    (DROPOUT, 0, {"range": 1, "limit": 1.0}, "the formats differ"),
+    (DROPOUT, 0, {"bits": 7}, "the formats differ"),
+    (DROPOUT, 0, {"axis": K - 1, "group": K - 1}, "the formats differ"),
+    *((DROPOUT, -1, {"p1": bits}, "factor") for bits in (0, SUBNORMAL, NEGATIVE, INF, NAN)),
     (MASK, -1, {"p0": 1, "p1": 0x3F800000}, "mode"),
     (MASK, 1, {"axis": K - 1, "group": K - 1}, DIFFER),
     (MASK, 1, {"axis": K * BATCH, "rows": NO_ROWS}, DIFFER),
@@ -613,13 +620,13 @@ def test_what_is_written_is_apart_from_all_else(kernel: int) -> None:
                 assert lasting or (found.op, found.field) == (plan.op, APART), (w, k)
 
 
-def test_only_relu_works_in_place() -> None:
-    for kernel in (RELU, CONVERT):
+def test_relu_and_dropout_work_in_place() -> None:
+    for kernel in (RELU, DROPOUT, CONVERT):
         plan = Builder(BATCH)
         t = plan.tensor(K, rows=ROWS_AXIS)
         plan.op(PRODUCT_F32, t, plan.input, plan.tensor(K, role=PARAMETER))
-        plan.op(kernel, t, t)
-        assert check(plan.build()) == (OK if kernel == RELU else Verdict("PLAN", 1, t, APART))
+        plan.op(kernel, t, t, **PARAMS.get(kernel, {}))
+        assert check(plan.build()) == (OK if kernel != CONVERT else Verdict("PLAN", 1, t, APART))
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ static const op_fields known[QFW_OP_COUNT] = {
     [23] = {0, 0x001},    /* softmax_f32 */
     [24] = {0, 0x001},    /* softmax_back_s32 */
     [25] = {0, 0x001},    /* softmax_back_f32 */
+    [26] = {1, 0x007},    /* dropout */
 };
 
 static bool has_unknown_fields(const qfw_plan_op *op)
@@ -132,8 +133,8 @@ static qfw_status check_places(const qfw_plan_view *v, uint32_t i, qfw_call *cal
 /* Operations whose result may be their source. */
 static bool in_place(uint32_t kernel)
 {
-    enum { RELU = 5 };
-    return kernel == RELU;
+    enum { RELU = 5, DROPOUT = 26 };
+    return kernel == RELU || kernel == DROPOUT;
 }
 
 /* What an operation writes must not touch what else it uses. */

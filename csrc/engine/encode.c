@@ -7,8 +7,7 @@
 
 /* ---- convert ---- */
 
-/* Whether the same elements share a scale, whatever the rows of a step. */
-static bool same_sharing(const qfw_plan_tensor *a, const qfw_plan_tensor *b)
+bool qfw_same_sharing(const qfw_plan_tensor *a, const qfw_plan_tensor *b)
 {
     const uint32_t a_run = a->group < a->axis ? a->group : a->axis;
     const uint32_t b_run = b->group < b->axis ? b->group : b->axis;
@@ -21,7 +20,8 @@ static bool same_codes(const qfw_operand *a, const qfw_operand *b)
 {
     const qfw_plan_tensor *p = a->plan, *q = b->plan;
     return p->kind == q->kind && p->kind != QFW_FLOAT32 && p->bits == q->bits &&
-           p->pow2 == q->pow2 && p->range == q->range && p->limit == q->limit && same_sharing(p, q);
+           p->pow2 == q->pow2 && p->range == q->range && p->limit == q->limit &&
+           qfw_same_sharing(p, q);
 }
 
 /* scale(R, 1, Q) of the numerics page for every scale, and no zero point. */
@@ -159,8 +159,7 @@ static void carry_scales(const qfw_operand *src, const qfw_operand *dst)
     }
 }
 
-/* The absmax of each scale of an accumulator, anew. */
-static void find_absmax(const qfw_operand *x)
+void qfw_find_absmax(const qfw_operand *x)
 {
     if (x->absmax == NULL) {
         return;
@@ -211,7 +210,7 @@ qfw_status qfw_op_relu(const qfw_call *call)
         qfw_store_codes(&dst->t, i, n, m);
         i += (int64_t)n;
     }
-    find_absmax(dst);
+    qfw_find_absmax(dst);
     return QFW_OK;
 }
 
@@ -269,7 +268,7 @@ void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool insi
             }
         }
     }
-    find_absmax(error);
+    qfw_find_absmax(error);
 }
 
 qfw_status qfw_op_mask(const qfw_call *call)

@@ -11,7 +11,7 @@ QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 
 /* Enough for any network of this size of machine, and few enough to check pairs. */
-enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 26, QFW_MAX_ELEMENTS = 1 << 30 };
+enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 27, QFW_MAX_ELEMENTS = 1 << 30 };
 
 /* A tensor of the plan over the rows of a step. Pointers are NULL while a plan is checked. */
 typedef struct {
@@ -97,6 +97,12 @@ qfw_tensor qfw_rows_of(const qfw_operand *whole, int64_t row, int64_t first, int
 
 /* Whether a part of `rows` rows can be encoded by itself. */
 bool qfw_has_rows_of(const qfw_operand *whole, int64_t row, int64_t rows);
+
+/* Whether the same elements share a scale, whatever the rows of a step. */
+bool qfw_same_sharing(const qfw_plan_tensor *a, const qfw_plan_tensor *b);
+
+/* The absmax of each scale of an accumulator, anew; nothing for what is none. */
+void qfw_find_absmax(const qfw_operand *x);
 
 /* Multiplies an error (floats or accumulators) by `slope`, 0 or normal, where the wire's code is not
  * > 0, or not inside. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from .. import nn
-from . import linear, pointwise, softmax
+from . import dropout, linear, pointwise, softmax
 from .context import Backward
 from .ir import Tensor
 from .tape import Tape, Taped
@@ -27,6 +27,7 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.ReLU: pointwise.RELU,
     nn.LeakyReLU: pointwise.LEAKY_RELU,
     nn.Softmax: softmax.SOFTMAX,
+    nn.Dropout: dropout.DROPOUT,
     nn.Flatten: pointwise.FLATTEN,
     nn.Quant: pointwise.QUANT,
 }

@@ -39,6 +39,7 @@ class Tape:
     taped: list[Taped] = field(default_factory=list)
     stored: dict[int, Tensor] = field(default_factory=dict)  # id of a raw tensor: its wire
     makers: dict[int, Node] = field(default_factory=dict)  # id of a raw tensor: its layer
+    needed: set[int] = field(default_factory=set)  # ids of raw tensors that backward reads as made
 
     def kept(self, t: Tensor) -> Tensor:
         """The tensor as it was stored, where it was."""

@@ -8,7 +8,7 @@ from .. import nn
 from ..errors import QfwError
 from ..policy import Policy
 
-TRANSPARENT = (nn.ReLU, nn.LeakyReLU, nn.Flatten)  # they leave an accumulator one
+TRANSPARENT = (nn.ReLU, nn.LeakyReLU, nn.Dropout, nn.Flatten)  # they leave an accumulator one
 
 
 @dataclass(frozen=True)
