@@ -73,6 +73,8 @@ class Labels:
     """Class numbers: int32, one a row."""
 
     classes: int
+    ignored: int
+    weight: tuple[float, ...] | None = None
 
     def take(self, y: npt.ArrayLike, rows: int) -> Array:
         given = y if isinstance(y, np.ndarray) else as_array(y, "y")
@@ -91,10 +93,15 @@ class Labels:
 
     def blame(self, y: npt.ArrayLike) -> None:
         given = np.asarray(y)
-        wrong = (given < 0) | (given >= self.classes)
+        counts = given != self.ignored
+        wrong = counts & ((given < 0) | (given >= self.classes))
         if wrong.any():
             at = int(np.argmax(wrong))
             raise QfwError(f"y[{at}] is {given[at]}: labels must be 0 to {self.classes - 1}")
+        if not counts.any():
+            raise QfwError(f"y: every label is {self.ignored}, the ignore_index: no row counts")
+        if self.weight is not None and not np.array(self.weight)[given[counts]].any():
+            raise QfwError("y: every label's class has the weight 0: no row counts")
 
 
 @dataclass(frozen=True)
@@ -122,4 +129,6 @@ class Values:
 
 def targets_of(loss: nn.Loss | None, shape: tuple[int, ...]) -> Targets:
     """What a loss takes for outputs of this shape."""
-    return Values(shape) if isinstance(loss, nn.MSELoss) else Labels(prod(shape))
+    if isinstance(loss, nn.CrossEntropyLoss):
+        return Labels(prod(shape), loss.ignore_index, loss.weight)
+    return Values(shape)

@@ -67,6 +67,8 @@ class Session:
         self._end = len(plan.ops) - 1
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self.epochs = 0  # passes over the data that `fit` made: with the seed, the next one's order
+        for table, values in plan.program.constants.values():
+            self._spaces.write(table, self._encoded(table, values))
         self._load(initial.values(plan))
 
     def __repr__(self) -> str:

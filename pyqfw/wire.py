@@ -43,6 +43,8 @@ KERNELS = {
     "softmax_back_s32": 24,
     "softmax_back_f32": 25,
     "dropout": 26,
+    "weighted_cross_entropy_s16": 27,
+    "weighted_cross_entropy_f32": 28,
 }
 
 

@@ -23,7 +23,7 @@ from oracle_layers import (
     softmax_back,
 )
 from oracle_layers import softmax as softmax_layer
-from oracle_loss import float_mse, mse
+from oracle_loss import float_mse, float_weighted, mse, weighted
 from oracle_product import (
     bias_gradient,
     float_product,
@@ -259,15 +259,26 @@ class Net:
         """Sets the mean loss; the error of the output."""
         if type(self.criterion).__name__ == "MSELoss":
             return self._mse(y)
-        output, rows = self.last.output, len(y)
+        output, counts = self.last.output, y != -100
+        if self.criterion is not None and not self.criterion.is_plain:
+            floats = self._makes_floats()
+            error, self.loss = (
+                float_weighted(output.floats(), y, self.criterion)
+                if floats
+                else weighted(encode(output, Sym16()), y, self.criterion)
+            )
+            return error
         if not self._makes_floats():
             z = encode(output, Sym16())
             assert z.scale is not None
-            codes, self.loss = softmax.cross_entropy(z.codes, z.scale, y)
-            scale = quot(np.float32(2.0**-30), np.float32(rows))
+            codes = np.zeros(z.shape, np.int64)
+            codes[counts], self.loss = softmax.cross_entropy(z.codes[counts], z.scale, y[counts])
+            scale = quot(np.float32(2.0**-30), np.float32(counts.sum()))
             return Acc(codes, np.broadcast_to(scale, codes.shape))
-        error, self.loss = softmax.float_cross_entropy(output.floats(), y)
-        return Acc(error)
+        logits = output.floats()
+        floats = np.zeros_like(logits)
+        floats[counts], self.loss = softmax.float_cross_entropy(logits[counts], y[counts])
+        return Acc(floats)
 
     def _mse(self, y: Array) -> Acc:
         output, targets = self.last.output, Acc(y.astype(np.float32))

@@ -26,8 +26,8 @@ CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 MSE_S16, MSE_F32 = 20, 21
 SOFTMAX_S16, SOFTMAX_F32, SOFTMAX_BACK_S32, SOFTMAX_BACK_F32 = range(22, 26)
-DROPOUT = 26
-KERNELS = (*range(1, 13), *range(20, 27))
+DROPOUT, WEIGHTED_S16, WEIGHTED_F32 = 26, 27, 28
+KERNELS = (*range(1, 13), *range(20, 29))
 
 K, N, BATCH = 3, 2, 2  # inputs, outputs, rows
 
@@ -120,6 +120,12 @@ def places(kernel: int) -> list[Place | None]:
         SOFTMAX_BACK_S32: [result(N, "s32"), wire(N, "s8"), wire(N, "s16")],
         SOFTMAX_BACK_F32: [result(N, "f32"), floats[0], wire(N, "f32")],
         DROPOUT: [result(K, "s8"), wire(K, "s8")],
+        WEIGHTED_S16: [
+            *(result(N, "s32"), wire(N, "s16"), LABELS, Place(1), Place(N, "s16", role=PARAMETER)),
+        ],
+        WEIGHTED_F32: [
+            *(result(N, "f32"), floats[0], LABELS, Place(1), Place(N, "f32", role=PARAMETER)),
+        ],
         MSE_S16: [result(N, "s32"), wire(N, "s16"), wire(N, "s16"), Place(1)],
         MSE_F32: [result(N, "f32"), floats[0], wire(N, "f32"), Place(1)],
     }[kernel]
@@ -132,6 +138,8 @@ PARAMS: dict[int, dict[str, int]] = {
     GRADIENT_S32: {"p9": BATCH, "p11": 1},
     GRADIENT_F32: {"p11": 1},
     UPDATE: STEP,
+    WEIGHTED_S16: {"p0": 2**29, "p1": 2**28, "p2": 2**32 - 100},
+    WEIGHTED_F32: {"p0": 0x3F000000, "p1": 0x3E800000, "p2": 2**32 - 100},
     DROPOUT: {"p0": 2**31, "p1": 0x40000000, "p2": 7},
     FUSED: {**STEP, "p9": BATCH, "p11": 1},
 }

@@ -28,7 +28,7 @@ from plan_bytes import (
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
 MSE_S16, MSE_F32 = 20, 21
-DROPOUT = 26
+DROPOUT, WEIGHTED_S16, WEIGHTED_F32 = 26, 27, 28
 SOFTMAX_S16, SOFTMAX_F32, SOFTMAX_BACK_S32, SOFTMAX_BACK_F32 = range(22, 26)
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
@@ -259,6 +259,22 @@ class Maker:
         error = self.new(self.a, S32 if kernel == LOSS_S16 else F32, True, **one)
         self.plan.op(kernel, error, logits, self.plan.add_labels(), self.plan.tensor(1))
 
+    def weighted(self, kernel: int) -> None:
+        shape = {"outer": 1, "axis": self.a, "inner": 1, "group": self.a}
+        one = {**shape, "rows": ROWS_AXIS, "shared": 0} if self.chance(0.9) else {}
+        kind = S16 if kernel == WEIGHTED_S16 else F32
+        logits = self.ready(self.a, kind, True, **one)
+        error = self.new(self.a, S32 if kind == S16 else F32, True, **one)
+        per_tensor = {**shape, "shared": 0} if kind == S16 else {}
+        weights = NO_TENSOR
+        if self.chance(0.3):
+            weights = self.lasting(self.a, kind, **per_tensor)
+        shares = {"p0": self.pick(0, 2**29, 2**30), "p1": self.pick(0, 2**26)}
+        if kind == F32:
+            shares = {"p0": self.factor(), "p1": self.factor()}
+        places = (error, logits, self.plan.add_labels(), self.plan.tensor(1), weights)
+        self.plan.op(kernel, *places, **shares, p2=self.pick(2**32 - 100, 0))
+
     def mse(self, kernel: int) -> None:
         n, kind = self.a * self.positions, S16 if kernel == MSE_S16 else F32
         shape = {"outer": 1, "axis": n, "inner": 1, "group": n, "rows": ROWS_AXIS, "shared": 0}
@@ -354,6 +370,8 @@ class Maker:
             UPDATE: self.update,
             FUSED: lambda: self.gradient(FUSED),
             DROPOUT: self.dropout,
+            WEIGHTED_S16: lambda: self.weighted(WEIGHTED_S16),
+            WEIGHTED_F32: lambda: self.weighted(WEIGHTED_F32),
             MSE_S16: lambda: self.mse(MSE_S16),
             MSE_F32: lambda: self.mse(MSE_F32),
             SOFTMAX_S16: lambda: self.softmax(SOFTMAX_S16),

@@ -116,6 +116,8 @@ def many_plans() -> dict[str, q.Plan]:
         "softmax in floats": build(q.Policy.float32(), attention()),
         "dropout": build(INT8, dropping(), loss=nn.MSELoss()),
         "dropout in floats": build(q.Policy.float32(), dropping()),
+        "weighted": build(INT8, loss=nn.CrossEntropyLoss((1.0, 2.0, 0.5), label_smoothing=0.1)),
+        "weighted in floats": build(q.Policy.float32(), loss=nn.CrossEntropyLoss((1.0, 2.0, 0.5))),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),
     }

@@ -30,6 +30,7 @@ ASKED = 2  # rows of the prediction
 RANDOM: dict[str, Any] = {"rounding": "stochastic"}
 INT8, FULL_SYM = q.Policy.int8(), q.Policy.full_sym()
 CROSS_ENTROPY = nn.CrossEntropyLoss()
+WEIGHTED = nn.CrossEntropyLoss((0.5, 1.0, 2.0, 0.25), ignore_index=2, label_smoothing=0.1)
 PLAIN = optim.SGD(0.2)
 MOMENTUM = optim.SGD(0.1, momentum=0.9)
 ALL = optim.SGD(0.1, momentum=0.8, dampening=0.25, weight_decay=0.05)
@@ -102,6 +103,8 @@ NETWORKS = {
     "softmax": Network(INT8, MOMENTUM, middle=lambda: [nn.Softmax()]),
     "softmax_float32": Network(q.Policy.float32(), PLAIN, middle=lambda: [nn.Softmax()]),
     "dropout": Network(INT8, MOMENTUM, middle=lambda: [nn.ReLU(), nn.Dropout(0.3)]),
+    "weighted": Network(INT8, MOMENTUM, loss=WEIGHTED),
+    "weighted_float32": Network(q.Policy.float32(), PLAIN, loss=WEIGHTED),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }

@@ -52,6 +52,8 @@ from plan_cases import (
     SOFTMAX_F32,
     SOFTMAX_S16,
     UPDATE,
+    WEIGHTED_F32,
+    WEIGHTED_S16,
     WIDEN,
     K,
     N,
@@ -332,6 +334,11 @@ def assert_runs(data: bytes) -> None:
         net = Net(data, table)
         with quant.float_mode():
             assert net.open() == "OK"
+            for op in net.plan.ops[net.plan.ops["kernel"] >= WEIGHTED_S16]:  # weights that count
+                table = net.plan.tensors[op["tensor"][4]]
+                kind = np.float32 if table["kind"] == FLOAT32 else np.int16
+                at = int(table["codes"])
+                net.arena[at : at + N * np.dtype(kind).itemsize].view(kind)[:] = 1
             for rows in (1, BATCH):
                 x = np.full(rows * net.row("input"), 0.5, np.float32)
                 y = np.zeros(rows, np.int32)
@@ -366,6 +373,7 @@ def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
         RELU: (0, {0}),
         MASK: (0, {0, 1}),
         DROPOUT: (1, {0, 1, 2}),
+        **dict.fromkeys((WEIGHTED_S16, WEIGHTED_F32), (0, {0, 1, 2})),
         **dict.fromkeys((SOFTMAX_S16, SOFTMAX_F32), (0, {0})),
         **dict.fromkeys((SOFTMAX_BACK_S32, SOFTMAX_BACK_F32), (0, {0})),
         GRADIENT_S32: (4, {9, 10, 11}),
@@ -457,6 +465,14 @@ RULES: list[tuple[int, int, Change, str]] = [
     (DROPOUT, 0, {"bits": 7}, "the formats differ"),
     (DROPOUT, 0, {"axis": K - 1, "group": K - 1}, "the formats differ"),
     *((DROPOUT, -1, {"p1": bits}, "factor") for bits in (0, SUBNORMAL, NEGATIVE, INF, NAN)),
+    *((kernel, 4, {"axis": N - 1}, "a weight a class") for kernel in (27, 28)),
+    *((kernel, 0, {"axis": N - 1, "group": N - 1}, LOSS_SIZES) for kernel in (27, 28)),
+    *((kernel, 3, {"axis": 2}, "loss") for kernel in (27, 28)),
+    *((WEIGHTED_S16, k, {"rows": ROWS_OUTER}, "one scale") for k in range(2)),
+    (WEIGHTED_S16, 4, {"group": 1}, "one scale"),
+    (WEIGHTED_S16, -1, {"p0": 2**30 + N + 1}, "shares"),
+    (WEIGHTED_S16, -1, {"p1": 2**29 + 2}, "shares"),
+    *((WEIGHTED_F32, -1, {"p1": bits}, "shares") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
     (MASK, -1, {"p0": 1, "p1": 0x3F800000}, "mode"),
     (MASK, 1, {"axis": K - 1, "group": K - 1}, DIFFER),
     (MASK, 1, {"axis": K * BATCH, "rows": NO_ROWS}, DIFFER),

@@ -180,6 +180,8 @@ def test_the_page_has_the_places_of_operations_that_are_like_others() -> None:
     ways = (written, read, read, written)
     for title in ("7 cross_entropy_s16, 8 cross_entropy_f32", "20 mse_s16, 21 mse_f32"):
         assert_places_of_two(title, ways)
+    title = "27 weighted_cross_entropy_s16, 28 weighted_cross_entropy_f32"
+    assert_places_of_two(title, (*ways, read | may))
     assert_places_of_two("22 softmax_s16, 23 softmax_f32", ways[:2])
     assert_places_of_two("24 softmax_back_s32, 25 softmax_back_f32", ways[:3])
 

@@ -141,3 +141,54 @@ def test_another_loss_by_recompiling() -> None:
     again = other.recompile(loss=MSE)
     again.step(X, Y)
     assert again.steps == 2
+
+
+# ---- cross-entropy with its arguments ------------------------------------------------------------
+
+WEIGHT = (0.3, 2.0, 0.0, 1.0, 5e-4)
+LOSSES = {
+    "ignored": nn.CrossEntropyLoss(),
+    "another ignored": nn.CrossEntropyLoss(ignore_index=3),
+    "weight": nn.CrossEntropyLoss(WEIGHT),
+    "smoothing": nn.CrossEntropyLoss(label_smoothing=0.1),
+    "uniform": nn.CrossEntropyLoss(label_smoothing=1.0),
+    "all": nn.CrossEntropyLoss(WEIGHT, ignore_index=-1, label_smoothing=0.3),
+    "large weights": nn.CrossEntropyLoss((1e30, 1e29, 0, 1e28, 3e30), label_smoothing=0.01),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ["int8", "full_sym", "float32", "rows", "int8 fused"])
+def test_a_step_with_arguments_of_cross_entropy(name: str, loss: str) -> None:
+    case = Case(mlp(7, 6, 5), POLICIES[name], loss=LOSSES[loss], ignoring=True, rows=(4, 3, 2))
+    net, session = case.check()
+    same_trace(net, session, *next(case.data()))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-10, 1e3, 1e8])
+def test_logits_of_any_size_with_weights(size: float) -> None:
+    Case(mlp(7, 5), POLICIES["int8"], loss=LOSSES["all"], size=size, ignoring=True).check()
+
+
+def test_the_table_is_a_constant_and_no_parameter() -> None:
+    net = session("int8", loss=nn.CrossEntropyLoss((1, 2, 3)))
+    table, values = net.plan.program.constants["loss.weight"]
+    assert values.tolist() == [1, 2, 3]
+    assert net._spaces.read(table, 1).numpy().tolist() == pytest.approx([1, 2, 3], rel=1e-4)
+    assert table.space == "const"
+    assert set(net.state_dict()) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert net.plan.layout.const_bytes > 0
+    assert "loss.weight" not in net.recompile(loss=MSE).plan.to_json()
+
+
+def test_labels_that_do_not_count() -> None:
+    net = session("int8", loss=nn.CrossEntropyLoss((1, 0, 3), ignore_index=7))
+    net.step(X, [0, 7, 2, 7])
+    with pytest.raises(q.QfwError, match="every label is 7, the ignore_index: no row counts"):
+        net.step(X, [7, 7, 7, 7])
+    with pytest.raises(q.QfwError, match="class has the weight 0: no row counts"):
+        net.step(X, [1, 7, 1, 1])
+    with pytest.raises(q.QfwError, match=r"y\[1\] is -100: labels must be 0 to 2"):
+        net.step(X, [0, -100, 1, 1])
+    with pytest.raises(q.ShapeError, match="weight must have 3 elements"):
+        session("int8", loss=nn.CrossEntropyLoss((1, 2)))

@@ -74,6 +74,8 @@ static const op_fields known[QFW_OP_COUNT] = {
     [24] = {0, 0x001},    /* softmax_back_s32 */
     [25] = {0, 0x001},    /* softmax_back_f32 */
     [26] = {1, 0x007},    /* dropout */
+    [27] = {0, 0x007},    /* weighted_cross_entropy_s16 */
+    [28] = {0, 0x007},    /* weighted_cross_entropy_f32 */
 };
 
 static bool has_unknown_fields(const qfw_plan_op *op)

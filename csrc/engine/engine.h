@@ -11,7 +11,7 @@ QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 
 /* Enough for any network of this size of machine, and few enough to check pairs. */
-enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 27, QFW_MAX_ELEMENTS = 1 << 30 };
+enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 29, QFW_MAX_ELEMENTS = 1 << 30 };
 
 /* A tensor of the plan over the rows of a step. Pointers are NULL while a plan is checked. */
 typedef struct {

@@ -5,11 +5,12 @@
 #include "include/qfw.h"
 #include "kernels/softmax.h"
 
-enum { MAX_ROWS = 1 << 24 };
+enum { MAX_ROWS = 1 << 24, IGNORED = -100 };
 
-/* The sizes, and then every label. */
-static qfw_status check(const int32_t *labels, size_t rows, size_t classes)
+/* The sizes, and then every label; how many count. */
+static qfw_status check(const int32_t *labels, size_t rows, size_t classes, size_t *count)
 {
+    *count = 0;
     if (rows == 0) {
         return QFW_E_ROWS;
     }
@@ -18,11 +19,12 @@ static qfw_status check(const int32_t *labels, size_t rows, size_t classes)
         return QFW_E_SIZE;
     }
     for (size_t i = 0; i < rows; i++) {
-        if (labels[i] < 0 || (size_t)labels[i] >= classes) {
+        if (labels[i] != IGNORED && (labels[i] < 0 || (size_t)labels[i] >= classes)) {
             return QFW_E_LABEL;
         }
+        *count += labels[i] != IGNORED ? 1 : 0;
     }
-    return QFW_OK;
+    return *count != 0 ? QFW_OK : QFW_E_LABEL;
 }
 
 /* One row: writes its error codes, raises *absmax, returns its loss in units of 2^-26: at most (2^36 +
@@ -48,7 +50,8 @@ qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *l
     if (!qfw_is_scale_f32(scale)) {
         return QFW_E_SCALE;
     }
-    const qfw_status status = check(labels, rows, classes);
+    size_t count;
+    const qfw_status status = check(labels, rows, classes, &count);
     if (status != QFW_OK) {
         return status;
     }
@@ -56,10 +59,14 @@ qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *l
     uint64_t sum = 0; /* of 2^24 losses below 2^36: below 2^60 */
     uint32_t largest = 0;
     for (size_t i = 0; i < rows; i++) {
+        if (labels[i] == IGNORED) {
+            memset(error + i * classes, 0, classes * sizeof *error);
+            continue;
+        }
         sum +=
             row_s16(z + i * classes, classes, (size_t)labels[i], &s, error + i * classes, &largest);
     }
-    const float n = (float)rows; /* exact up to 2^24 */
+    const float n = (float)count; /* exact up to 2^24 */
     *error_scale = qfw_div_f32(0x1p-30f, n);
     *loss = qfw_div_f32((float)sum * 0x1p-26f, n);
     if (absmax != NULL) {
@@ -74,15 +81,20 @@ qfw_status qfw_cross_entropy_f32(const float *z, const int32_t *labels, size_t r
     if (z == NULL || labels == NULL || error == NULL || loss == NULL) {
         return QFW_E_NULL;
     }
-    const qfw_status status = check(labels, rows, classes);
+    size_t count;
+    const qfw_status status = check(labels, rows, classes, &count);
     if (status != QFW_OK) {
         return status;
     }
-    const float n = (float)rows, share = qfw_div_f32(1.0f, n);
+    const float n = (float)count, share = qfw_div_f32(1.0f, n);
     float sum = 0.0f;
     for (size_t i = 0; i < rows; i++) {
-        const size_t label = (size_t)labels[i];
         float *error_i = error + i * classes, top, of_row;
+        if (labels[i] == IGNORED) {
+            memset(error_i, 0, classes * sizeof *error_i);
+            continue;
+        }
+        const size_t label = (size_t)labels[i];
         const qfw_status found = qfw_softmax_f32(z + i * classes, classes, error_i, &top, &of_row);
         if (found != QFW_OK) {
             return found;

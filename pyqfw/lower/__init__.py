@@ -35,12 +35,13 @@ def lower(
     program = Program(batch, sections, tape.input, out, parameters=tape.parameters)
     program.sections |= {"backward": [], "update": [], "infer": []}
     if tape.training and any(node.layer.trains_otherwise for node in nodes):
-        asked = again(nodes, policy.input, tape.input, tape.parameters, training=False)
+        asked = again(nodes, policy.input, tape.input, tape.parameters, tape.constants, False)
         program.sections["infer"] = [*asked.ops, convert(asked.output, out, "output")]
     if loss is not None:
         gradients = Gradients(batch, optimizer)
         ops, program.labels, program.loss = backward(tape, gradients, loss)
         program.sections |= {"backward": ops, "update": gradients.updates}
         program.gradients, program.states = gradients.gradients, gradients.states
+    program.constants = tape.constants
     program.wires = {path: tape.kept(t) for path, t in tape.wires.items()}
     return program

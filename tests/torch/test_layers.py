@@ -100,3 +100,23 @@ def test_softmax(shape):
         )
 
     check(made, mse, shape, numbers(*shape[:-1], 4))
+
+
+@pytest.mark.parametrize("weight", [None, (0.5, 2.0, 0.0, 1.5)])
+@pytest.mark.parametrize("ignored", [-100, 1])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2, 1.0])
+def test_cross_entropy(weight, ignored, smoothing):
+    def made(module):
+        return module.Sequential(module.Linear(6, 9), module.ReLU(), module.Linear(9, 4))
+
+    def loss(module):
+        theirs = weight is not None and module is torch.nn
+        given = torch.tensor(weight) if theirs else weight
+        return module.CrossEntropyLoss(given, ignore_index=ignored, label_smoothing=smoothing)
+
+    def labels(rng, rows):
+        y = rng.integers(0, 4, rows)
+        y[1], y[0] = ignored, 3
+        return y
+
+    check(made, loss, (6,), labels)
