@@ -116,10 +116,11 @@ static int32_t mean_of(int64_t sum, int32_t drop, float scale, int32_t limit)
         const int64_t mean = product >> (up > -63 ? -up : 63);
         return mean > limit ? limit : mean < -limit ? -limit : (int32_t)mean;
     }
-    const int64_t room = limit >> (up < 31 ? up : 31);
+    const int32_t by = up < 31 ? up : 31; /* limit < 2^31: further up only 0 has room */
+    const int64_t room = limit >> by;
     return product > room    ? limit
            : product < -room ? -limit
-                             : (int32_t)(product * (INT64_C(1) << up));
+                             : (int32_t)(product * (INT64_C(1) << by));
 }
 
 /* A row. |e| < 2^(bits_e - 1), so |e 2^13 - mean| < 2^(bits_e + 13), and times p it is below
