@@ -88,6 +88,18 @@ def normal_float32(value: object, name: str) -> float:
     raise QfwError(f"{name} must be 0 or a positive normal float32, not {value!r}")
 
 
+def number(value: object, name: str, low: float, high: float) -> float:
+    """A real number between low and high, as a float; no negative zero."""
+    if not isinstance(value, (bool, np.bool_)) and isinstance(value, Real):
+        try:
+            found = float(value) + 0.0
+        except OverflowError:
+            found = float("inf")
+        if low <= found <= high:
+            return found
+    raise QfwError(f"{name} must be a number between {low} and {high}, not {value!r}")
+
+
 def int32(value: object, name: str) -> int:
     return integer(value, name, int(_INT32.min), int(_INT32.max))
 

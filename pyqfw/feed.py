@@ -1,15 +1,17 @@
-"""What a caller feeds a session: rows and labels, as the core takes them."""
+"""What a caller feeds a session: rows, and labels or targets, as the core takes them."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arrays as arrays
-from . import quant
+from . import nn, quant
 from ._arrays import Array
 from .errors import DTypeError, QfwError, ShapeError
 
@@ -52,25 +54,14 @@ def inputs(
             f"x has {len(given)} rows: the plan takes 1 to {most} ({of}); give fewer, or "
             f"recompile with another batch"
         )
+    return _floats(given)
+
+
+def _floats(given: Array) -> Array:
     if given.dtype == _FLOAT32 and given.flags.carray:
         return given
     with quant.float_mode(), np.errstate(over="ignore"):
         return np.require(given, np.float32, ["C", "A", "W"])
-
-
-def labels(y: npt.ArrayLike, rows: int, classes: int) -> Array:
-    """Class numbers as the core takes them: int32, one a row; the core checks their range."""
-    given = y if isinstance(y, np.ndarray) else as_array(y, "y")
-    if given.shape != (rows,):
-        raise ShapeError(f"y must have the shape ({rows},), a label a row of x, not {given.shape}")
-    if given.dtype.kind not in "iu":
-        raise DTypeError(f"y must be an array of integers (class numbers), not {given.dtype}")
-    if given.dtype == _INT32 and given.flags.carray:
-        return given
-    narrow = given.astype(np.int32)
-    if given.dtype.itemsize >= 4 and not np.array_equal(narrow, given):
-        blame_labels(given, classes)
-    return narrow
 
 
 def blame(data: Array, x: npt.ArrayLike) -> None:
@@ -79,10 +70,77 @@ def blame(data: Array, x: npt.ArrayLike) -> None:
         quant.check_finite(data, "x", named=as_array(x, "x"))
 
 
-def blame_labels(y: npt.ArrayLike, classes: int) -> None:
-    """Raises the error that names the first label that is no class, if there is one."""
-    given = np.asarray(y)
-    wrong = (given < 0) | (given >= classes)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise QfwError(f"y[{at}] is {given[at]}: labels must be 0 to {classes - 1}")
+class Targets(Protocol):
+    """What a loss compares the output with."""
+
+    def take(self, y: npt.ArrayLike, rows: int) -> Array:
+        """y as the core takes it, of so many rows; the core checks its values."""
+
+    def blame(self, y: npt.ArrayLike) -> None:
+        """Raises the error that names the first value that is none, if there is one."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Class numbers: int32, one a row."""
+
+    classes: int
+    ignored: int
+    weight: tuple[float, ...] | None = None
+
+    def take(self, y: npt.ArrayLike, rows: int) -> Array:
+        given = y if isinstance(y, np.ndarray) else as_array(y, "y")
+        if given.shape != (rows,):
+            raise ShapeError(
+                f"y must have the shape ({rows},), a label a row of x, not {given.shape}"
+            )
+        if given.dtype.kind not in "iu":
+            raise DTypeError(f"y must be an array of integers (class numbers), not {given.dtype}")
+        if given.dtype == _INT32 and given.flags.carray:
+            return given
+        narrow = given.astype(np.int32)
+        if given.dtype.itemsize >= 4 and not np.array_equal(narrow, given):
+            self.blame(given)
+        return narrow
+
+    def blame(self, y: npt.ArrayLike) -> None:
+        given = np.asarray(y)
+        counts = given != self.ignored
+        wrong = counts & ((given < 0) | (given >= self.classes))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise QfwError(f"y[{at}] is {given[at]}: labels must be 0 to {self.classes - 1}")
+        if given.size and not counts.any():
+            raise QfwError(f"y: every label is {self.ignored}, the ignore_index: no row counts")
+        if self.weight is not None and not np.array(self.weight)[given[counts]].any():
+            raise QfwError("y: every label's class has the weight 0: no row counts")
+
+
+@dataclass(frozen=True)
+class Values:
+    """Numbers in the shape of the output: float32."""
+
+    shape: tuple[int, ...]
+
+    def take(self, y: npt.ArrayLike, rows: int) -> Array:
+        given = y if isinstance(y, np.ndarray) else as_array(y, "y")
+        if given.dtype.kind not in "fiu" and given.dtype.name not in arrays.REALS:
+            raise DTypeError(f"y must be an array of real numbers, not {given.dtype}")
+        if given.shape != (rows, *self.shape):
+            raise ShapeError(
+                f"y must have the shape {(rows, *self.shape)}, that of the output, not "
+                f"{given.shape}"
+            )
+        return _floats(given)
+
+    def blame(self, y: npt.ArrayLike) -> None:
+        named = as_array(y, "y")
+        with quant.float_mode():
+            quant.check_finite(_floats(named), "y", named=named)
+
+
+def targets_of(loss: nn.Loss | None, shape: tuple[int, ...]) -> Targets:
+    """What a loss takes for outputs of this shape."""
+    if isinstance(loss, nn.CrossEntropyLoss):
+        return Labels(prod(shape), loss.ignore_index, loss.weight)
+    return Values(shape)

@@ -15,13 +15,32 @@ from enum import Enum
 from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
-import numpy as np
-
 from . import _arrays as arrays
-from ._arrays import Array
 from .errors import QfwError, ShapeError
 from .formats import Format
+from .losses import CrossEntropyLoss, Loss, MSELoss
 from .policy import Policy, layer_policy, wire_format
+
+__all__ = [
+    "RAW",
+    "CrossEntropyLoss",
+    "Dropout",
+    "Flatten",
+    "LayerNorm",
+    "LeakyReLU",
+    "Linear",
+    "Loss",
+    "MSELoss",
+    "Module",
+    "Parameter",
+    "Quant",
+    "Raw",
+    "ReLU",
+    "Sequential",
+    "Shape",
+    "Softmax",
+    "named_layers",
+]
 
 Shape: TypeAlias = tuple[int, ...]
 M = TypeVar("M", bound="Module")
@@ -29,6 +48,8 @@ S = TypeVar("S", bound="Sequential")
 
 _INT32_MAX = 2**31 - 1
 _NORM_MAX = 2**16
+_MOST_CLASSES = 2**16
+_FLOAT32_MAX = 2.0**128 - 2.0**104
 
 
 class Raw(Enum):
@@ -274,6 +295,74 @@ class ReLU(Module):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class LeakyReLU(Module):
+    """y = x where x > 0, else negative_slope * x. `inplace` is PyTorch's and changes nothing."""
+
+    negative_slope: float = 0.01
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        slope = arrays.number(self.negative_slope, "LeakyReLU: negative_slope", 0, _FLOAT32_MAX)
+        object.__setattr__(self, "negative_slope", slope)
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        return in_shape
+
+    def __repr__(self) -> str:
+        inplace = ", inplace=True" if self.inplace else ""
+        return f"LeakyReLU(negative_slope={self.negative_slope}{inplace})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Softmax(Module):
+    """y = exp(x) / sum(exp(x)) over the last axis; `dim` counts the batch as axis 0."""
+
+    dim: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dim is not None:
+            object.__setattr__(self, "dim", arrays.integer(self.dim, "Softmax: dim", -64, 64))
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        last = len(in_shape)
+        if last == 0 or in_shape[-1] > _MOST_CLASSES:
+            legal = f"the last axis must have 1 to {_MOST_CLASSES} elements"
+            raise _misfit(path, self, in_shape, legal)
+        if self.dim is None and last > 1:
+            legal = "PyTorch takes another axis than the last without dim: write dim=-1"
+            raise _misfit(path, self, in_shape, legal)
+        if self.dim not in (None, -1, last):
+            legal = f"dim must be the last axis, -1 or {last}; others are not supported yet"
+            raise _misfit(path, self, in_shape, legal)
+        return in_shape
+
+    def __repr__(self) -> str:
+        return f"Softmax(dim={self.dim})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dropout(Module):
+    """In a step y = 0 with probability p, else x / (1 - p); y = x in inference.
+
+    Which elements are dropped is a function of the seed, the step and the layer's path. `inplace`
+    is PyTorch's and changes nothing.
+    """
+
+    p: float = 0.5
+    inplace: bool = False
+    trains_otherwise: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "p", arrays.number(self.p, "Dropout: p", 0, 1))
+
+    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
+        return in_shape
+
+    def __repr__(self) -> str:
+        return f"Dropout(p={self.p}, inplace={bool(self.inplace)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Flatten(Module):
     """Axes start_dim to end_dim as one, in PyTorch's order; axis 0 is the batch."""
 
@@ -319,63 +408,6 @@ class Quant(Module):
 
     def __repr__(self) -> str:
         return f"Quant({'' if self.fmt is None else self.fmt})"
-
-
-class Loss(ABC):
-    """What every loss has. A loss is no layer: it is compile's `loss`."""
-
-    @abstractmethod
-    def target_shape(self, in_shape: Shape) -> Shape:
-        """The shape of a sample's label for the shape of the network's output."""
-
-    @abstractmethod
-    def metrics(self, outputs: Array, targets: Array) -> dict[str, float]:
-        """The mean ``loss`` and what else is worth knowing of outputs [n, ...], n >= 1, in float64.
-
-        `targets` are as the core takes them.
-        """
-
-
-@dataclass(frozen=True, repr=False)
-class CrossEntropyLoss(Loss):
-    """-log(softmax(x)[label]), the mean over the rows. Only PyTorch's defaults so far."""
-
-    weight: None = None
-    _: KW_ONLY
-    ignore_index: int = -100
-    reduction: str = "mean"
-    label_smoothing: float = 0.0
-
-    def __post_init__(self) -> None:
-        defaults = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}
-        if self.weight is not None:
-            raise QfwError("CrossEntropyLoss: weight must be None: others are not supported yet")
-        for name, default in defaults.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or value != default:
-                raise QfwError(
-                    f"CrossEntropyLoss: {name} must be {default!r}, not {value!r}: others are not "
-                    "supported yet"
-                )
-
-    def target_shape(self, in_shape: Shape) -> Shape:
-        if len(in_shape) != 1:
-            raise ShapeError(
-                f"{self}: the network's output has the shape {in_shape}; it must be (classes,): "
-                "end with a Linear of as many outputs as classes, after a Flatten() if need be"
-            )
-        return ()
-
-    def metrics(self, outputs: Array, targets: Array) -> dict[str, float]:
-        """`loss`, and `accuracy`: the share of rows whose largest output, the first, is right."""
-        z = outputs.astype(np.float64)
-        z -= z.max(axis=1, keepdims=True)
-        losses = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
-        right = outputs.argmax(axis=1) == targets
-        return {"loss": float(losses.mean()), "accuracy": float(right.mean())}
-
-    def __repr__(self) -> str:
-        return "CrossEntropyLoss()"
 
 
 def named_layers(model: Module) -> tuple[tuple[str, Module], ...]:

@@ -71,7 +71,7 @@ def print_plan(plan: Plan) -> str:
     )
     lines.append(f"  {'peak':<12}{memory['peak']:>10}   live at operation {memory['peak_at']}")
     if memory["const"]:
-        lines.append(f"  {'const':<12}{memory['const']:>10}   frozen parameters")
+        lines.append(f"  {'const':<12}{memory['const']:>10}   frozen parameters and tables")
     lines.append(f"MACs a row: {plan.macs}; flash: {plan.flash_bytes} bytes")
     lines += map(str, plan.findings)
     return "\n".join(lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import dropwhile, islice
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,10 +77,12 @@ class Session:
         self._known = not self._gains  # every gain is there
         self._first: Array | None = None  # rows of a forward whose errors have no gain yet
         self._fragile = _may_fail_late(plan) or bool(self._gains)
-        self._classes = prod(plan.nodes[-1].out_shape)
+        self._targets = feed.targets_of(plan.request.loss, plan.nodes[-1].out_shape)
         self._end = len(plan.ops) - 1
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self.epochs = 0  # passes over the data that `fit` made: with the seed, the next one's order
+        for table, values in plan.program.constants.values():
+            self._spaces.write(table, self._encoded(table, values))
         self._load(initial.values(plan))
 
     def __repr__(self) -> str:
@@ -98,10 +99,10 @@ class Session:
         self._needs_optimizer("step")
         data = self._inputs(x)
         rows = len(data)
-        labels = feed.labels(y, rows, self._classes)
+        labels = self._targets.take(y, rows)
         several = rows > self._plan.rows
         if several:  # the core looks at a micro-batch's labels when it is there
-            feed.blame_labels(labels, self._classes)
+            self._targets.blame(labels)
         if self._unset("gain"):
             feed.blame(data, x)
             first = slice(self._plan.rows)
@@ -468,8 +469,8 @@ class Session:
         return feed.inputs(x, request.input_shape, request.batch)
 
     def _labels(self, y: npt.ArrayLike, rows: int) -> Array:
-        found = feed.labels(y, rows, self._classes)
-        feed.blame_labels(found, self._classes)
+        found = self._targets.take(y, rows)
+        self._targets.blame(y)
         return found
 
     def _done(
@@ -493,8 +494,8 @@ class Session:
             self._restart(micro)
         if status == lib.QFW_E_NONFINITE and data is not None and x is not None:
             feed.blame(data, x)
-        if status == lib.QFW_E_LABEL and y is not None:
-            feed.blame_labels(y, self._classes)
+        if status in (lib.QFW_E_LABEL, lib.QFW_E_NONFINITE) and y is not None:
+            self._targets.blame(y)
         text = ffi.string(lib.qfw_status_text(status)).decode()
         place = ""
         if op is not None:
@@ -524,8 +525,8 @@ def check_plan(data: Array, plan: Plan | None = None) -> None:
     words = "" if fault.field == ffi.NULL else ffi.string(fault.field).decode()
     place = [words] if words else []
     if fault.op >= 0:
-        known = plan is not None and fault.op < len(plan.ops)
-        name = f" ({plan.ops[fault.op].kernel})" if plan is not None and known else ""
+        ops = [] if plan is None else plan.program.all_ops
+        name = f" ({ops[fault.op].kernel})" if fault.op < len(ops) else ""
         place.append(f"operation {fault.op}{name}")
     if fault.tensor >= 0:
         tensors = [] if plan is None else plan.program.tensors

@@ -48,6 +48,15 @@ KERNELS = {
     "gradient_adamw_s32": 33,
     "commit": 35,
     "accumulate": 37,
+    "mse_s16": 20,
+    "mse_f32": 21,
+    "softmax_s16": 22,
+    "softmax_f32": 23,
+    "softmax_back_s32": 24,
+    "softmax_back_f32": 25,
+    "dropout": 26,
+    "weighted_cross_entropy_s16": 27,
+    "weighted_cross_entropy_f32": 28,
 }
 
 

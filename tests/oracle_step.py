@@ -17,6 +17,17 @@ import oracle_norm as norm
 import oracle_softmax as softmax
 from oracle_accumulate import added, mean_loss, micro_seed, share
 from oracle_hindsight import Gains, dynamic, is_hindsight
+from oracle_layers import (
+    dropout,
+    kept_by,
+    leaked,
+    leaky_relu,
+    positive,
+    slope_of,
+    softmax_back,
+)
+from oracle_layers import softmax as softmax_layer
+from oracle_loss import float_mse, float_weighted, mse, weighted
 from oracle_product import (
     bias_gradient,
     float_product,
@@ -31,10 +42,11 @@ from oracle_update import Streams, updated
 Policy: TypeAlias = Any
 Layer: TypeAlias = tuple[Any, ...]
 """("linear", path, inputs, outputs, bias), ("norm", path, shape, eps, gamma, beta),
-("quant", path, fmt), ("relu", path), ("flatten", path) or ("flatten", path, first, last)
+("quant", path, fmt), ("relu", path), ("flatten", path) or ("flatten", path, first, last),
+("leaky", path, slope), ("softmax", path, dim), ("dropout", path, p)
 """
 
-MAKERS = ("linear", "norm")  # they make accumulators
+MAKERS = ("linear", "norm", "softmax")  # of accumulators
 
 
 def initial(key: o.Key, shape: Sequence[int], inputs: int) -> Array:
@@ -74,6 +86,7 @@ class Net:
         batch: int = 1,
         frozen: Sequence[str] = (),
         micro_batches: int = 1,
+        loss: Any = None,
     ) -> None:
         """`batch`: rows of a micro-batch."""
         self.layers = list(layers)
@@ -91,6 +104,8 @@ class Net:
         self.grads: dict[str, Source] = {}
         self.gains = Gains()
         self.loss = np.float32(0)
+        self.criterion = loss
+        self.of_loss = False  # whether the error is the loss's own
         self.last = Pass()
         self.x = np.zeros(0, np.float32)
         self.load({name: self._initial(name, *sizes) for name, sizes in self._sizes().items()})
@@ -157,7 +172,7 @@ class Net:
     def forward(self, x: Array) -> Array:
         """The output as float32, for rows that share scales."""
         self._watch(x, None)
-        self.x, self.last = x, self._run(x)
+        self.x, self.last = x, self._run(x, training=True)
         return self.last.output.floats()
 
     def _watch(self, x: Array, y: Array | None) -> None:
@@ -169,7 +184,7 @@ class Net:
         if known or not any(is_hindsight(f) for f in formats if f is not None):
             return
         kept, self.gains.watching = self.last, True
-        self.last = self._run(x)
+        self.last = self._run(x, training=True)
         if y is not None:
             self._back(y, len(y))
         self.last, self.gains.watching = kept, False
@@ -195,15 +210,16 @@ class Net:
         """Of the last forward pass."""
         return self.last.wires["input"].shape[0]
 
-    def _run(self, x: Array, learns: bool = True) -> Pass:
+    def _run(self, x: Array, learns: bool = True, training: bool = False) -> Pass:
         done = Pass()
         fmt = self.policy("").input
         value: Source = encode(Acc(np.asarray(x, np.float32)), fmt, self._key("input", "wire"))
         done.wires["input"] = value
-        pending: list[str] = []  # layers whose output is an accumulator so far; its maker first
+        pending: list[str] = []  # layers whose output is this accumulator so far
+        maker, needed = "", False  # of the accumulator; whether backward reads it as it was made
         for kind, path, *rest in self.layers:
-            if kind in MAKERS or kind == "quant":
-                owner = path if kind == "quant" else pending[0] if pending else path
+            if kind in ("linear", "norm", "quant"):
+                owner = path if kind == "quant" else maker
                 fmt = (rest[0] if kind == "quant" else None) or self.policy(owner).wires
                 if pending or kind == "quant":
                     key = self._key(owner, "wire")
@@ -216,12 +232,30 @@ class Net:
                 done.operands[path] = matrix(value)
                 out = self._product(path, done.operands[path])
                 value = out.reshape((*value.shape[:-1], out.shape[-1]))
+                maker, needed = path, False
             elif kind == "norm":
                 assert isinstance(value, Tensor)
                 done.operands[path] = value.reshape((-1, int(np.prod(rest[0]))))
                 value = self._normalized(path, rest[1], done.operands[path]).reshape(value.shape)
+                maker, needed = path, False
             elif kind == "relu":
                 value = value.relu()
+            elif kind == "softmax":
+                for p in pending:  # never stored
+                    done.wires[p] = value.reshape(done.wires[p].shape)
+                pending = []
+                value = softmax_layer(value, self.policy(path).forward == "float32")
+                maker, needed = path, True
+            elif kind == "dropout" and training and rest[0] != 0:
+                if needed and isinstance(value, Acc):
+                    for p in pending:
+                        done.wires[p] = value.reshape(done.wires[p].shape)
+                    pending, needed = [], False
+                value = dropout(
+                    value, kept_by(self._key(path, "dropout"), *rest, value.shape), *rest
+                )
+            elif kind == "leaky":
+                value = leaky_relu(value, slope_of(*rest))
             elif kind == "flatten":
                 first, last = rest or (1, len(value.shape) - 1)
                 value = value.reshape((*value.shape[:first], -1, *value.shape[last + 1 :]))
@@ -259,23 +293,28 @@ class Net:
     def _back(self, y: Array, step_rows: int) -> np.float32:
         self.errors, self.raw_errors = {}, {}
         self.grads = self.grads if self.micro else {}
-        error, of_loss = share(self._loss(np.asarray(y)), len(y), step_rows), True
+        error, self.of_loss = share(self._loss(np.asarray(y)), len(y), step_rows), True
         learning = {name.rsplit(".", 1)[0] for name in self.params} - self.frozen
         deepest = next(path for _, path, *_ in self.layers if path in learning)
         for kind, path, *rest in reversed(self.layers):
             kept = self.wires[path]
             error = error.reshape(kept.shape)
             if kind == "relu":
-                passes = kept.positive() if isinstance(kept, Tensor) else kept.values > 0
-                error = error.masked(passes)
+                error = error.masked(positive(kept))
+            elif kind == "leaky":
+                error = leaked(error, positive(kept), slope_of(*rest))
+            elif kind == "softmax":
+                stored = self._stored(path, error)
+                error = softmax_back(stored, kept, self.policy(path).prop == "float32")
+            elif kind == "dropout" and rest[0] != 0:
+                keeps = kept_by(self._key(path, "dropout"), *rest, error.shape)
+                dropped = dropout(error, keeps, *rest)
+                assert isinstance(dropped, Acc)
+                error = dropped
             elif kind == "quant":
                 error = error.masked(in_range(kept))
-            elif kind in MAKERS:
-                self.raw_errors[path] = error
-                fmt, key = self.policy(path).errors, self._key(path, "error")
-                fmt, of_loss = dynamic(fmt) if of_loss else fmt, False
-                stored = self.gains.stored(error, fmt, f"{path}:error", key, True)
-                self.errors[path] = stored
+            elif kind in ("linear", "norm"):
+                stored = self._stored(path, error)
                 rows = matrix(stored)
                 if kind == "norm":
                     rows = stored.reshape(self.last.operands[path].shape)
@@ -288,18 +327,52 @@ class Net:
                 )
         return self.loss
 
+    def _stored(self, path: str, error: Acc) -> Tensor:
+        """The error of a layer's output in the policy's format."""
+        self.raw_errors[path] = error
+        fmt, key = self.policy(path).errors, self._key(path, "error")
+        fmt, self.of_loss = dynamic(fmt) if self.of_loss else fmt, False
+        stored = self.gains.stored(error, fmt, f"{path}:error", key, True)
+        self.errors[path] = stored
+        return stored
+
     def _loss(self, y: Array) -> Acc:
         """Sets the mean loss; the error of the output."""
-        output, rows = self.last.output, len(y)
-        last = [path for kind, path, *_ in self.layers if kind in MAKERS][-1]
-        if self.policy(last).forward == "sym":
+        if type(self.criterion).__name__ == "MSELoss":
+            return self._mse(y)
+        output, counts = self.last.output, y != -100
+        if self.criterion is not None and not self.criterion.is_plain:
+            floats = self._makes_floats()
+            error, self.loss = (
+                float_weighted(output.floats(), y, self.criterion)
+                if floats
+                else weighted(encode(output, Sym16()), y, self.criterion)
+            )
+            return error
+        if not self._makes_floats():
             z = encode(output, Sym16())
             assert z.scale is not None
-            codes, self.loss = softmax.cross_entropy(z.codes, z.scale, y)
-            scale = quot(np.float32(2.0**-30), np.float32(rows))
+            codes = np.zeros(z.shape, np.int64)
+            codes[counts], self.loss = softmax.cross_entropy(z.codes[counts], z.scale, y[counts])
+            scale = quot(np.float32(2.0**-30), np.float32(counts.sum()))
             return Acc(codes, np.broadcast_to(scale, codes.shape))
-        error, self.loss = softmax.float_cross_entropy(output.floats(), y)
-        return Acc(error)
+        logits = output.floats()
+        floats = np.zeros_like(logits)
+        floats[counts], self.loss = softmax.float_cross_entropy(logits[counts], y[counts])
+        return Acc(floats)
+
+    def _mse(self, y: Array) -> Acc:
+        output, targets = self.last.output, Acc(y.astype(np.float32))
+        if self._makes_floats():
+            error, self.loss = float_mse(output.floats(), targets.values)
+        else:
+            error, self.loss = mse(encode(output, Sym16()), encode(targets, Sym16()))
+        return error
+
+    def _makes_floats(self) -> bool:
+        """Whether the last layer that makes sums makes floats."""
+        last = [path for kind, path, *_ in self.layers if kind in MAKERS][-1]
+        return self.policy(last).forward == "float32"
 
     def _weight_gradient(self, path: str, error: Tensor, eps: float | None, terms: int) -> Acc:
         wire, sym = self.last.operands[path], self.policy(path).weight_grad == "sym"

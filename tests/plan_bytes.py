@@ -199,6 +199,10 @@ class Builder:
         self.labels = self.tensor(1, **fields)
         return self.labels
 
+    def add_targets(self, n: int) -> int:
+        self.labels = self.tensor(n, space=IO, rows=ROWS_AXIS, role=WIRE, codes=1)
+        return self.labels
+
     def op(
         self, kernel: int, *places: int, section: str = "forward", flags: int = 0, **params: int
     ) -> None:

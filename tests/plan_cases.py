@@ -25,6 +25,9 @@ from pyqfw._core import lib
 
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
+MSE_S16, MSE_F32 = 20, 21
+SOFTMAX_S16, SOFTMAX_F32, SOFTMAX_BACK_S32, SOFTMAX_BACK_F32 = range(22, 26)
+DROPOUT, WEIGHTED_S16, WEIGHTED_F32 = 26, 27, 28
 NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
 SQUARE_SUM, CLIP_FACTOR, ADAMW, FUSED_ADAMW = range(30, 34)
 COMMIT, ACCUMULATE = 35, 37
@@ -150,6 +153,19 @@ def places(kernel: int) -> list[Place | None]:
         ADAMW: [parameter, gradient, state, second, scratch(3), factor],
         FUSED_ADAMW: [parameter, error, inputs, tile, state, second, scratch(3)],
         ACCUMULATE: [Place(K * N, "s8", role=GRADIENT), Place(K * N, "f32", made=True)],
+        SOFTMAX_S16: [result(N, "s32"), wire(N, "s16")],
+        SOFTMAX_F32: [result(N, "f32"), floats[0]],
+        SOFTMAX_BACK_S32: [result(N, "s32"), wire(N, "s8"), wire(N, "s16")],
+        SOFTMAX_BACK_F32: [result(N, "f32"), floats[0], wire(N, "f32")],
+        DROPOUT: [result(K, "s8"), wire(K, "s8")],
+        WEIGHTED_S16: [
+            *(result(N, "s32"), wire(N, "s16"), LABELS, Place(1), Place(N, "s16", role=PARAMETER)),
+        ],
+        WEIGHTED_F32: [
+            *(result(N, "f32"), floats[0], LABELS, Place(1), Place(N, "f32", role=PARAMETER)),
+        ],
+        MSE_S16: [result(N, "s32"), wire(N, "s16"), wire(N, "s16"), Place(1)],
+        MSE_F32: [result(N, "f32"), floats[0], wire(N, "f32"), Place(1)],
     }[kernel]
 
 
@@ -161,6 +177,9 @@ PARAMS: dict[int, dict[str, int]] = {
     GRADIENT_S32: {"p9": BATCH, "p11": 1},
     GRADIENT_F32: {"p11": 1},
     UPDATE: STEP,
+    WEIGHTED_S16: {"p0": 2**29, "p1": 2**28, "p2": 2**32 - 100},
+    WEIGHTED_F32: {"p0": 0x3F000000, "p1": 0x3E800000, "p2": 2**32 - 100},
+    DROPOUT: {"p0": 2**31, "p1": 0x40000000, "p2": 7},
     FUSED: {**STEP, "p9": BATCH, "p11": 1},
     NORM_S32: {"p0": 10, "p1": 0x3F000000, "p3": 1},
     NORM_F32: {"p1": 0x3F000000, "p3": 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from plan_bytes import ALIGN, PlanBytes, sizes
+from plan_bytes import ALIGN, FLOAT32, NO_TENSOR, PlanBytes, sizes
 
 from pyqfw import quant
 from pyqfw._core import ffi, lib
@@ -82,8 +82,14 @@ class Net:
         return int(self._done[0])
 
     def row(self, name: str) -> int:
-        """Elements of a row of the input or output."""
+        """Elements of a row of the input, the labels or the output."""
         return sizes(self.plan.tensors[self.plan.header[0][name]], 1)[0]
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether y are numbers, not labels."""
+        labels = self.plan.header[0]["labels"]
+        return bool(labels != NO_TENSOR and self.plan.tensors[labels]["kind"] == FLOAT32)
 
     def open(self, arena: Array | None = None) -> str:
         arena = self.arena if arena is None else arena

@@ -31,6 +31,9 @@ NORM_S32, NORM_F32, NORM_BACK_S32, NORM_BACK_F32, COLUMNS_S32 = range(13, 18)
 SQUARE_SUM, CLIP_FACTOR, ADAMW, FUSED_ADAMW = range(30, 34)
 COMMIT = 35
 ACCUMULATE = 37
+MSE_S16, MSE_F32 = 20, 21
+DROPOUT, WEIGHTED_S16, WEIGHTED_F32 = 26, 27, 28
+SOFTMAX_S16, SOFTMAX_F32, SOFTMAX_BACK_S32, SOFTMAX_BACK_F32 = range(22, 26)
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
 SYMS = (S8, S16, ODD)
@@ -272,12 +275,28 @@ class Maker:
         for name in ("space", "codes", "scale", "zero_point", "absmax"):
             same[name] = 0
         dst = src if self.chance(0.3) else self.plan.tensor(self.a, **same)
-        self.plan.op(RELU, dst, src)
+        self.plan.op(RELU, dst, src, p0=self.factor())
+
+    def dropout(self) -> None:
+        src = self.ready(self.a, self.pick(*STORED, S32), self.chance(0.9))
+        same = {**self.plan.tensors[src], "role": SCRATCH, "pow2": 0, "range": 0, "limit": 0.0}
+        for name in ("space", "codes", "scale", "zero_point", "absmax"):
+            same[name] = 0
+        dst = src if self.chance(0.2) else self.plan.tensor(self.a, **same)
+        params = {"p0": self.pick(0, 1, 2**31, 2**32 - 1), "p1": self.factor(), "p2": self.a}
+        self.plan.op(DROPOUT, dst, src, flags=self.pick(0, 0, 1), **params)
 
     def mask(self) -> None:
         n = self.a
         error = self.ready(n, self.pick(F32, S32))
-        self.plan.op(MASK, error, self.ready(n, self.pick(*STORED, S32)), p0=self.pick(0, 1))
+        wire, inside = self.ready(n, self.pick(*STORED, S32)), self.pick(0, 0, 1)
+        self.plan.op(MASK, error, wire, p0=inside, p1=0 if inside else self.factor())
+
+    def factor(self) -> int:
+        """The bits of 0, of a positive normal number, seldom of another."""
+        values = [0.0, 0.01, 0.5, 1.0, 7.0, 1e-30, 3e38, 2.0**-126, 2.0**-32]
+        value = self.pick(-1.0, 1e-40, np.inf, np.nan) if self.chance(0.03) else self.pick(*values)
+        return int(np.array(value, np.float32).view(np.uint32))
 
     def loss(self, kernel: int) -> None:
         shape = {"outer": 1, "axis": self.a, "inner": 1, "group": self.a, "rows": ROWS_AXIS}
@@ -285,6 +304,47 @@ class Maker:
         logits = self.ready(self.a, S16 if kernel == LOSS_S16 else F32, True, **one)
         error = self.new(self.a, S32 if kernel == LOSS_S16 else F32, True, **one)
         self.plan.op(kernel, error, logits, self.plan.add_labels(), self.plan.tensor(1))
+
+    def weighted(self, kernel: int) -> None:
+        shape = {"outer": 1, "axis": self.a, "inner": 1, "group": self.a}
+        one = {**shape, "rows": ROWS_AXIS, "shared": 0} if self.chance(0.9) else {}
+        kind = S16 if kernel == WEIGHTED_S16 else F32
+        logits = self.ready(self.a, kind, True, **one)
+        error = self.new(self.a, S32 if kind == S16 else F32, True, **one)
+        per_tensor = {**shape, "shared": 0} if kind == S16 else {}
+        weights = NO_TENSOR
+        if self.chance(0.3):
+            weights = self.lasting(self.a, kind, **per_tensor)
+        shares = {"p0": self.pick(0, 2**29, 2**30), "p1": self.pick(0, 2**26)}
+        if kind == F32:
+            shares = {"p0": self.factor(), "p1": self.factor()}
+        places = (error, logits, self.plan.add_labels(), self.plan.tensor(1), weights)
+        self.plan.op(kernel, *places, **shares, p2=self.pick(2**32 - 100, 0))
+
+    def mse(self, kernel: int) -> None:
+        n, kind = self.a * self.positions, S16 if kernel == MSE_S16 else F32
+        shape = {"outer": 1, "axis": n, "inner": 1, "group": n, "rows": ROWS_AXIS, "shared": 0}
+        one = shape if self.chance(0.9) else {}
+        output = self.ready(n, kind, True, **one)
+        targets = self.plan.add_targets(n)
+        if kernel == MSE_S16:
+            codes = self.new(n, S16, True, **one)
+            self.plan.op(CONVERT, codes, targets)
+            targets = codes
+        error = self.new(n, S32 if kernel == MSE_S16 else F32, True, **one)
+        self.plan.op(kernel, error, output, targets, self.plan.tensor(1))
+
+    def softmax(self, kernel: int) -> None:
+        n = self.a * self.positions
+        shape = {"outer": 1, "axis": n, "inner": 1, "group": n, "rows": ROWS_AXIS, "shared": 0}
+        one = shape if self.chance(0.9) else {}
+        floats = kernel in (SOFTMAX_F32, SOFTMAX_BACK_F32)
+        kinds = (F32,) if floats else (S16,) if kernel == SOFTMAX_S16 else (S8, S16)
+        back = kernel in (SOFTMAX_BACK_S32, SOFTMAX_BACK_F32)
+        read = [self.ready(n, self.pick(*kinds), True, **one) for _ in range(1 + back)]
+        made = self.new(n, F32 if floats else S32, True, **one)
+        columns = self.pick(0, self.a, self.a, 1, self.a + 1 if self.chance(0.2) else n)
+        self.plan.op(kernel, made, *read, p0=columns)
 
     def errors_and_wires(self, kinds: tuple[int, int]) -> tuple[int, int]:
         """[terms, out] and [terms, in], both with one scale mostly."""
@@ -478,5 +538,14 @@ class Maker:
             FUSED_ADAMW: lambda: self.gradient(FUSED_ADAMW),
             COMMIT: self.commit,
             ACCUMULATE: self.accumulate,
+            DROPOUT: self.dropout,
+            WEIGHTED_S16: lambda: self.weighted(WEIGHTED_S16),
+            WEIGHTED_F32: lambda: self.weighted(WEIGHTED_F32),
+            MSE_S16: lambda: self.mse(MSE_S16),
+            MSE_F32: lambda: self.mse(MSE_F32),
+            SOFTMAX_S16: lambda: self.softmax(SOFTMAX_S16),
+            SOFTMAX_F32: lambda: self.softmax(SOFTMAX_F32),
+            SOFTMAX_BACK_S32: lambda: self.softmax(SOFTMAX_BACK_S32),
+            SOFTMAX_BACK_F32: lambda: self.softmax(SOFTMAX_BACK_F32),
         }[kernel]()
         return self.plan.build()

@@ -47,6 +47,19 @@ def norm() -> nn.Sequential:
     return nn.Sequential(nn.Linear(INPUTS, 7), nn.LayerNorm(7), nn.ReLU(), nn.Linear(7, CLASSES))
 
 
+def attention() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(INPUTS, HIDDEN), nn.Softmax(), nn.Linear(HIDDEN, CLASSES), nn.Softmax()
+    )
+
+
+def dropping() -> nn.Sequential:
+    """Inference has operations of its own."""
+    return nn.Sequential(
+        nn.Dropout(0.2), nn.Linear(INPUTS, HIDDEN), nn.Dropout(), nn.Linear(HIDDEN, CLASSES)
+    )
+
+
 def build(policy: q.Policy, model: nn.Sequential | None = None, **changes: Any) -> q.Plan:
     given = {
         "input_shape": (INPUTS,),
@@ -118,6 +131,14 @@ def many_plans() -> dict[str, q.Plan]:
         "micro-batches, groups": build(INT8.replace(**groups), micro_batches=4),
         "micro-batches in floats": build(stored, micro_batches=3),
         "micro-batches, floats alone": build(q.Policy.float32(), micro_batches=2),
+        "mse": build(INT8, loss=nn.MSELoss()),
+        "mse in floats": build(q.Policy.float32(), loss=nn.MSELoss()),
+        "softmax": build(INT8, attention(), loss=nn.MSELoss()),
+        "softmax in floats": build(q.Policy.float32(), attention()),
+        "dropout": build(INT8, dropping(), loss=nn.MSELoss()),
+        "dropout in floats": build(q.Policy.float32(), dropping()),
+        "weighted": build(INT8, loss=nn.CrossEntropyLoss((1.0, 2.0, 0.5), label_smoothing=0.1)),
+        "weighted in floats": build(q.Policy.float32(), loss=nn.CrossEntropyLoss((1.0, 2.0, 0.5))),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),
     }

@@ -20,6 +20,14 @@ from pyqfw.tensor import QTensor
 FLOAT = q.Float32()
 ARITHMETICS = ("forward", "weight_grad", "bias_grad", "prop")
 SYM = dict.fromkeys(ARITHMETICS, "sym")
+KINDS: dict[str, Any] = {
+    "quant": nn.Quant,
+    "relu": nn.ReLU,
+    "leaky": nn.LeakyReLU,
+    "softmax": nn.Softmax,
+    "dropout": nn.Dropout,
+    "flatten": nn.Flatten,
+}
 
 
 def policy(fmt: q.Format = FLOAT, arithmetic: str = "sym", **changes: Any) -> q.Policy:
@@ -57,6 +65,11 @@ class Case:
     seed: int = 1
     size: float = 1.0
     """Of the data."""
+    loss: nn.Loss = field(default_factory=nn.CrossEntropyLoss)
+    reach: float = 1.0
+    """Of the targets, where they are numbers."""
+    ignoring: bool = False
+    """Whether some labels are the one that does not count."""
 
     def model(self) -> nn.Sequential:
         """The layers as a user writes them, "a.b" being b in the Sequential a."""
@@ -69,7 +82,7 @@ class Case:
                 layer = nn.LayerNorm(*rest, policy=self.own.get(path))
                 layer.requires_grad_(path not in self.frozen)
             else:
-                layer = {"quant": nn.Quant, "relu": nn.ReLU, "flatten": nn.Flatten}[kind](*rest)
+                layer = KINDS[kind](*rest)
             outer, _, inner = path.partition(".")
             children.setdefault(outer, {})[inner] = layer
         return nn.Sequential(
@@ -85,7 +98,7 @@ class Case:
         return q.compile(
             self.model(),
             input_shape=self.input_shape,
-            loss=nn.CrossEntropyLoss(),
+            loss=self.loss,
             optimizer=self.sgd,
             policy=self.policy,
             batch=self.batch,
@@ -97,7 +110,12 @@ class Case:
         policies = {path: self.policy.override(changes) for path, changes in self.own.items()}
         policies[""] = self.policy
         rows = -(-self.batch // self.micro_batches)
-        options = {"seed": self.seed, "batch": rows, "micro_batches": self.micro_batches}
+        options: dict[str, Any] = {
+            "seed": self.seed,
+            "batch": rows,
+            "micro_batches": self.micro_batches,
+        }
+        options["loss"] = self.loss
         return Net(self.layers, policies, self.sgd, frozen=self.frozen, **options)
 
     def data(self) -> Iterator[tuple[Array, Array]]:
@@ -108,7 +126,13 @@ class Case:
             y = rng.integers(0, classes, n)
             x = rng.normal(size=(n, *self.input_shape)) + y.reshape(n, *[1] * len(self.input_shape))
             x[0] *= rng.integers(0, 3) / 2
-            yield (self.size * x).astype(np.float32), y
+            yield (self.size * x).astype(np.float32), self._targets(rng, y)
+
+    def _targets(self, rng: np.random.Generator, y: Array) -> Array:
+        if isinstance(self.loss, nn.CrossEntropyLoss):
+            return np.where((np.arange(len(y)) % 3 == 1) & self.ignoring, self.loss.ignore_index, y)
+        shape = (len(y), *self.model().out_shape(self.input_shape))
+        return (self.reach * rng.normal(size=shape)).astype(np.float32)
 
     def check(self) -> tuple[Net, q.Session]:
         """Every step, part by part, then predictions."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -29,6 +29,8 @@ ASKED = 2  # rows of the prediction
 
 RANDOM: dict[str, Any] = {"rounding": "stochastic"}
 INT8, FULL_SYM = q.Policy.int8(), q.Policy.full_sym()
+CROSS_ENTROPY = nn.CrossEntropyLoss()
+WEIGHTED = nn.CrossEntropyLoss((0.5, 1.0, 2.0, 0.25), ignore_index=2, label_smoothing=0.1)
 PLAIN = optim.SGD(0.2)
 MOMENTUM = optim.SGD(0.1, momentum=0.9)
 ALL = optim.SGD(0.1, momentum=0.8, dampening=0.25, weight_decay=0.05)
@@ -40,19 +42,17 @@ class Network:
     policy: q.Policy
     optimizer: optim.Optimizer
     frozen: bool = False  # the first layer
-    quant: bool = False  # a layer between product and ReLU
-    norm: bool = False  # a LayerNorm before the ReLU
+    middle: Callable[[], Sequence[nn.Module]] = lambda: [nn.ReLU()]
     before: int = 0  # steps before those that are recorded
+    loss: nn.Loss = CROSS_ENTROPY
     micro_batches: int = 1
 
     def session(self) -> q.Session:
         first = nn.Linear(INPUTS, HIDDEN).requires_grad_(not self.frozen)
-        middle = [nn.Quant(q.Sym(8, range=1.0)), nn.ReLU()] if self.quant else [nn.ReLU()]
-        middle = [nn.LayerNorm(HIDDEN), *middle] if self.norm else middle
         plan = q.compile(
-            nn.Sequential(first, *middle, nn.Linear(HIDDEN, CLASSES)),
+            nn.Sequential(first, *self.middle(), nn.Linear(HIDDEN, CLASSES)),
             input_shape=(INPUTS,),
-            loss=nn.CrossEntropyLoss(),
+            loss=self.loss,
             optimizer=self.optimizer,
             policy=self.policy,
             batch=BATCH,
@@ -60,6 +60,20 @@ class Network:
             seed=7,
         )
         return q.Session(plan)
+
+    def data(self, seed: int, rows: int) -> tuple[Array, Array]:
+        """Rows, and labels or the targets made of them."""
+        x, y = data(seed, rows)
+        return x, x[:, :CLASSES] if isinstance(self.loss, nn.MSELoss) else y
+
+
+def norm_and_relu() -> list[nn.Module]:
+    return [nn.LayerNorm(HIDDEN), nn.ReLU()]
+
+
+def quant_and_relu() -> list[nn.Module]:
+    """A layer between product and ReLU."""
+    return [nn.Quant(q.Sym(8, range=1.0)), nn.ReLU()]
 
 
 WIDE = dict.fromkeys(("input", "wires", "weights", "errors", "grads", "state"), q.Sym(16))
@@ -88,10 +102,9 @@ NETWORKS = {
     ),
     "split_sums": Network(INT8.replace(**WIDE), ALL),
     "frozen_layer": Network(INT8, MOMENTUM, frozen=True),
-    "quant_layer": Network(INT8, MOMENTUM, quant=True),
-    "norm_full_sym": Network(FULL_SYM, MOMENTUM, norm=True),
-    "norm_int8_fused": Network(INT8.replace(grads="fused"), PLAIN, norm=True),
-    "norm_float32": Network(q.Policy.float32(), MOMENTUM, norm=True),
+    "norm_full_sym": Network(FULL_SYM, MOMENTUM, middle=norm_and_relu),
+    "norm_int8_fused": Network(INT8.replace(grads="fused"), PLAIN, middle=norm_and_relu),
+    "norm_float32": Network(q.Policy.float32(), MOMENTUM, middle=norm_and_relu),
     "clipped": Network(
         INT8,
         optim.SGD(0.1, momentum=0.9, max_grad_norm=0.3, groups={"2": {"lr": 0.02, "momentum": 0}}),
@@ -109,7 +122,10 @@ NETWORKS = {
         before=2,
     ),
     "hindsight_fused": Network(
-        INT8.replace(wires=q.Sym(8, range="hindsight"), grads="fused"), PLAIN, quant=True, before=1
+        INT8.replace(wires=q.Sym(8, range="hindsight"), grads="fused"),
+        PLAIN,
+        middle=quant_and_relu,
+        before=1,
     ),
     # Gradients that add up: found ranges, fixed ones and floats.
     "micro_batches": Network(INT8, MOMENTUM, micro_batches=3),
@@ -122,6 +138,15 @@ NETWORKS = {
         micro_batches=4,
     ),
     "micro_batches_floats": Network(q.Policy.float32(), MOMENTUM, micro_batches=2),
+    "quant_layer": Network(INT8, MOMENTUM, middle=quant_and_relu),
+    "leaky_relu": Network(INT8, MOMENTUM, middle=lambda: [nn.LeakyReLU(0.3)]),
+    "mse": Network(INT8, MOMENTUM, loss=nn.MSELoss()),
+    "mse_float32": Network(q.Policy.float32(), PLAIN, loss=nn.MSELoss()),
+    "softmax": Network(INT8, MOMENTUM, middle=lambda: [nn.Softmax()]),
+    "softmax_float32": Network(q.Policy.float32(), PLAIN, middle=lambda: [nn.Softmax()]),
+    "dropout": Network(INT8, MOMENTUM, middle=lambda: [nn.ReLU(), nn.Dropout(0.3)]),
+    "weighted": Network(INT8, MOMENTUM, loss=WEIGHTED),
+    "weighted_float32": Network(q.Policy.float32(), PLAIN, loss=WEIGHTED),
     # Scales may shrink in step 256.
     "continued": Network(INT8, optim.SGD(0.01, momentum=0.9), before=254),
 }
@@ -144,18 +169,21 @@ def record(network: Network) -> dict[str, Any]:
     net = network.session()
     spaces = net._spaces
     for i in range(network.before):
-        net.step(*data(1000 + i, BATCH))
+        net.step(*network.data(1000 + i, BATCH))
     case: dict[str, Any] = {
         "plan": net.plan.to_bytes().hex(),
         "constants": spaces.const[: net.plan.layout.const_bytes].tobytes().hex(),
         "arena_bytes": net.plan.arena_bytes,
         "steps_before": net.steps,
         "lasting": spaces.lasting().tobytes().hex(),
+        "targets": [],  # of each step, where they are not the labels
         "losses": [],
         "crcs": [],
     }
     for i, rows in enumerate(ROWS):
-        case["losses"] += words(np.array(net.step(*data(i, rows))))
+        x, y = network.data(i, rows)
+        case["targets"] += [words(y)] if isinstance(network.loss, nn.MSELoss) else []
+        case["losses"] += words(np.array(net.step(x, y)))
         case["crcs"].append(zlib.crc32(spaces.lasting().tobytes()))
     case["outputs"] = words(net.predict(data(len(ROWS), ASKED)[0]))
     return case

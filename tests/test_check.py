@@ -38,6 +38,7 @@ from plan_cases import (
     COLUMNS_S32,
     COMMIT,
     CONVERT,
+    DROPOUT,
     FOLLOWING,
     FORMATS,
     FUSED,
@@ -48,16 +49,25 @@ from plan_cases import (
     LOSS_F32,
     LOSS_S16,
     MASK,
+    MSE_F32,
+    MSE_S16,
     NORM_BACK_F32,
     NORM_BACK_S32,
     NORM_F32,
     NORM_S32,
+    PARAMS,
     PRODUCT_F32,
     PRODUCT_S32,
     RANGED,
     RELU,
+    SOFTMAX_BACK_F32,
+    SOFTMAX_BACK_S32,
+    SOFTMAX_F32,
+    SOFTMAX_S16,
     SQUARE_SUM,
     UPDATE,
+    WEIGHTED_F32,
+    WEIGHTED_S16,
     WIDEN,
     K,
     N,
@@ -325,16 +335,15 @@ def test_every_operation_takes_the_classes_of_its_places_and_runs_on_them(kernel
         for name, (cls, _) in FORMATS.items():
             if mask == 0:
                 continue
-            formats = {0: name, 1: name} if kernel == RELU else {place: name}
+            alike = kernel in (RELU, DROPOUT)
+            formats = {0: name, 1: name} if alike else {place: name}
             plan = case(kernel, formats)
             data = plan.build()
             if mask & cls:
                 assert check(data) == OK, (place, name)
                 assert_runs(data)
             else:
-                fault = Verdict(
-                    "PLAN", plan.op, plan.tensors[0 if kernel == RELU else place], TAKES
-                )
+                fault = Verdict("PLAN", plan.op, plan.tensors[0 if alike else place], TAKES)
                 assert check(data) == fault, (place, name)
 
 
@@ -345,6 +354,13 @@ def assert_runs(data: bytes) -> None:
         with quant.float_mode():
             assert net.open() == "OK"
             net.set_gains()
+            for op in net.plan.ops[
+                np.isin(net.plan.ops["kernel"], (WEIGHTED_S16, WEIGHTED_F32))
+            ]:  # weights that count
+                table = net.plan.tensors[op["tensor"][4]]
+                kind = np.float32 if table["kind"] == FLOAT32 else np.int16
+                at = int(table["codes"])
+                net.arena[at : at + N * np.dtype(kind).itemsize].view(kind)[:] = 1
             for rows in (1, BATCH):
                 x = np.full(rows * net.row("input"), 0.5, np.float32)
                 y = np.zeros(rows, np.int32)
@@ -376,7 +392,12 @@ def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
         WIDEN: (0, {0, 1}),
         PRODUCT_S32: (3, {0, 1, 2, 3}),
         PRODUCT_F32: (1, {0, 3}),
-        MASK: (0, {0}),
+        RELU: (0, {0}),
+        MASK: (0, {0, 1}),
+        DROPOUT: (1, {0, 1, 2}),
+        **dict.fromkeys((WEIGHTED_S16, WEIGHTED_F32), (0, {0, 1, 2})),
+        **dict.fromkeys((SOFTMAX_S16, SOFTMAX_F32), (0, {0})),
+        **dict.fromkeys((SOFTMAX_BACK_S32, SOFTMAX_BACK_F32), (0, {0})),
         GRADIENT_S32: (4 | 32, {9, 10, 11}),
         GRADIENT_F32: (32, {11}),
         UPDATE: (1 | 24, {*range(9), 12}),
@@ -495,6 +516,22 @@ RULES: list[tuple[int, int, Change, str]] = [
     (COMMIT, 7, {"role": PARAMETER}, "gain"),
     (RELU, 0, {"axis": K - 1, "group": K - 1}, "the formats differ"),
     (RELU, 0, {"rows": ROWS_OUTER}, "the formats differ"),
+    *((RELU, -1, {"p0": bits}, "slope") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
+    *((MASK, -1, {"p1": bits}, "slope") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
+    *((DROPOUT, 0, {name: 1}, "the formats differ") for name in ("pow2", "rows")),
+    (DROPOUT, 0, {"range": 1, "limit": 1.0}, "the formats differ"),
+    (DROPOUT, 0, {"bits": 7}, "the formats differ"),
+    (DROPOUT, 0, {"axis": K - 1, "group": K - 1}, "the formats differ"),
+    *((DROPOUT, -1, {"p1": bits}, "factor") for bits in (0, SUBNORMAL, NEGATIVE, INF, NAN)),
+    *((kernel, 4, {"axis": N - 1}, "a weight a class") for kernel in (27, 28)),
+    *((kernel, 0, {"axis": N - 1, "group": N - 1}, LOSS_SIZES) for kernel in (27, 28)),
+    *((kernel, 3, {"axis": 2}, "loss") for kernel in (27, 28)),
+    *((WEIGHTED_S16, k, {"rows": ROWS_OUTER}, "one scale") for k in range(2)),
+    (WEIGHTED_S16, 4, {"group": 1}, "one scale"),
+    (WEIGHTED_S16, -1, {"p0": 2**30 + N + 1}, "shares"),
+    (WEIGHTED_S16, -1, {"p1": 2**29 + 2}, "shares"),
+    *((WEIGHTED_F32, -1, {"p1": bits}, "shares") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
+    (MASK, -1, {"p0": 1, "p1": 0x3F800000}, "mode"),
     (MASK, 1, {"axis": K - 1, "group": K - 1}, DIFFER),
     (MASK, 1, {"axis": K * BATCH, "rows": NO_ROWS}, DIFFER),
     (MASK, -1, {"p0": 2}, "mode"),
@@ -502,6 +539,16 @@ RULES: list[tuple[int, int, Change, str]] = [
     (LOSS_S16, 0, {"axis": N * BATCH, "rows": NO_ROWS}, LOSS_SIZES),
     (LOSS_S16, 0, {"rows": ROWS_OUTER}, "one scale"),
     (LOSS_S16, 1, {"rows": ROWS_OUTER}, "one scale"),
+    *((kernel, -1, {"p0": N + 1}, "columns") for kernel in range(22, 26)),
+    *((kernel, 1, {"axis": N - 1, "group": N - 1}, DIFFER) for kernel in range(22, 26)),
+    *((kernel, 1, {"axis": N * BATCH, "rows": NO_ROWS}, DIFFER) for kernel in range(22, 26)),
+    *((SOFTMAX_S16, k, {"rows": ROWS_OUTER}, "one scale") for k in range(2)),
+    *((SOFTMAX_BACK_S32, k, {"rows": ROWS_OUTER}, "one scale") for k in range(3)),
+    (MSE_S16, 0, {"axis": N - 1, "group": N - 1}, LOSS_SIZES),
+    (MSE_S16, 2, {"axis": N * BATCH, "rows": NO_ROWS}, LOSS_SIZES),
+    *((MSE_S16, k, {"rows": ROWS_OUTER}, "one scale") for k in range(3)),
+    (MSE_F32, 1, {"axis": N - 1, "group": N - 1}, LOSS_SIZES),
+    (MSE_F32, 3, {"axis": 2}, "loss"),
     (LOSS_F32, 3, {"axis": 2}, "loss"),
     (LOSS_F32, 3, {"rows": ROWS_AXIS}, "loss"),
     (GRADIENT_S32, 0, {"axis": K * N - 1}, GRADIENT_SIZES),
@@ -769,13 +816,13 @@ def test_what_is_written_is_apart_from_all_else(kernel: int) -> None:
                 assert lasting or (found.op, found.field) == (plan.op, APART), (w, k)
 
 
-def test_only_relu_works_in_place() -> None:
-    for kernel in (RELU, CONVERT):
+def test_relu_and_dropout_work_in_place() -> None:
+    for kernel in (RELU, DROPOUT, CONVERT):
         plan = Builder(BATCH)
         t = plan.tensor(K, rows=ROWS_AXIS)
         plan.op(PRODUCT_F32, t, plan.input, plan.tensor(K, role=PARAMETER))
-        plan.op(kernel, t, t)
-        assert check(plan.build()) == (OK if kernel == RELU else Verdict("PLAN", 1, t, APART))
+        plan.op(kernel, t, t, **PARAMS.get(kernel, {}))
+        assert check(plan.build()) == (OK if kernel != CONVERT else Verdict("PLAN", 1, t, APART))
 
 
 @pytest.mark.parametrize(

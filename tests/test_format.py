@@ -145,7 +145,7 @@ def page_places(title: str) -> dict[int, int]:
     [
         *("1 convert", "2 widen", "3 product_s32", "5 relu", "6 mask", "9 gradient_s32"),
         *("11 update", "13 normalize_s32", "15 normalize_back_s32", "16 normalize_back_f32"),
-        "17 columns_s32",
+        *("17 columns_s32", "26 dropout"),
         *("30 square_sum", "31 clip_factor", "32 adamw", "35 commit", "37 accumulate"),
     ],
 )
@@ -179,13 +179,23 @@ def test_the_page_has_the_places_of_operations_that_are_like_others() -> None:
     errors = [gradient[i] for i in (1, 2, 3)]
     assert trimmed(33) == [adamw[0], *errors, adamw[2], adamw[3], own[6]]
     assert own[0] == adamw[0]
-    loss = page_table("7 cross_entropy_s16, 8 cross_entropy_f32")
-    for k, kernel in enumerate((7, 8)):
-        names = [
-            row[2].split(", ")[k % len(row[2].split(", "))] for row in loss if row[0].isdigit()
-        ]
-        bits = [CLASSES[name.removeprefix(f"{kernel}: ")] for name in names]
-        ways = (written, read, read, written)
+    ways = (written, read, read, written)
+    for title in ("7 cross_entropy_s16, 8 cross_entropy_f32", "20 mse_s16, 21 mse_f32"):
+        assert_places_of_two(title, ways)
+    title = "27 weighted_cross_entropy_s16, 28 weighted_cross_entropy_f32"
+    assert_places_of_two(title, (*ways, read | may))
+    assert_places_of_two("22 softmax_s16, 23 softmax_f32", ways[:2])
+    assert_places_of_two("24 softmax_back_s32, 25 softmax_back_f32", ways[:3])
+
+
+def assert_places_of_two(title: str, ways: tuple[int, ...]) -> None:
+    """A table for an operation in integers and its twin in floats."""
+    table = page_table(title)
+    for k, number in enumerate(re.findall(r"(\d+) ", title)):
+        kernel = int(number)
+        both = [row[2].split("; ") for row in table if row[0].isdigit()]
+        names = [cell[k % len(cell)].removeprefix(f"{kernel}: ") for cell in both]
+        bits = [sum(CLASSES[name] for name in cell.split(", ")) for cell in names]
         assert trimmed(kernel) == [b | way for b, way in zip(bits, ways, strict=True)]
 
 
@@ -318,7 +328,7 @@ def test_every_part_is_aligned_and_no_two_tensors_meet_while_both_live(name: str
         lasts = t["role"] <= pb.STATE
         lives[i] = (0, ops) if lasts else (min(used), max(used))
         if i == plan.header["loss"][0]:
-            lives[i] = (min(used), ops)
+            lives[i] = (min(used), int(plan.header["first"][0, 4]) or ops)  # the end of a step
         if t["space"] == IO:
             assert t["codes"] <= 2
             continue

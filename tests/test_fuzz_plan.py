@@ -255,6 +255,8 @@ def some_rows(net: Net, rows: int, rng: np.random.Generator) -> dict[str, Array]
         x[rng.integers(x.size)] = rng.choice([np.nan, np.inf])
     classes = max(net.row("output"), 1)
     y = rng.integers(0, classes + (rng.integers(8) == 0), rows).astype(np.int32)
+    if net.has_targets:
+        y = (size * rng.normal(size=rows * net.row("labels"))).astype(np.float32)
     return {"x": x, "y": y, "out": np.zeros(rows * net.row("output"), np.float32)}
 
 

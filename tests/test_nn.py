@@ -204,9 +204,6 @@ def test_formats_of_a_quant():
         ("reduction", "mean", "sum"),
         ("reduction", "mean", "none"),
         ("reduction", "mean", None),
-        ("label_smoothing", 0.0, 0.1),
-        ("label_smoothing", 0.0, False),
-        ("ignore_index", -100, 0),
     ],
 )
 def test_cross_entropy_has_its_defaults_only(name, default, value):
@@ -216,9 +213,22 @@ def test_cross_entropy_has_its_defaults_only(name, default, value):
     )
 
 
-def test_cross_entropy_has_no_weights():
-    message = refusal(lambda: nn.CrossEntropyLoss(np.ones(3)))
-    assert message.startswith("CrossEntropyLoss: weight must be None")
+def test_cross_entropy_has_its_arguments():
+    loss = nn.CrossEntropyLoss(np.array([1, 0, 2]), ignore_index=-1, label_smoothing=0.1)
+    assert loss.weight == (1.0, 0.0, 2.0)
+    assert (
+        repr(loss)
+        == "CrossEntropyLoss(weight=(1.0, 0.0, 2.0), ignore_index=-1, label_smoothing=0.1)"
+    )
+    assert hash(loss) != hash(nn.CrossEntropyLoss())
+    for weight in ([-1, 1], [np.nan, 1], [np.inf, 1], [0, 0], [1e39, 1]):
+        assert "weight must be finite numbers >= 0" in refusal(
+            lambda weight=weight: nn.CrossEntropyLoss(weight)
+        )
+    for name, value in (("label_smoothing", 1.1), ("label_smoothing", -1), ("ignore_index", 0.5)):
+        assert f"CrossEntropyLoss: {name} must be" in refusal(
+            lambda name=name, value=value: nn.CrossEntropyLoss(**{name: value})
+        )
 
 
 @pytest.mark.parametrize(

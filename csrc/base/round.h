@@ -29,6 +29,36 @@ static inline int32_t qfw_rescale(int32_t a, const qfw_ratio *r, qfw_rounding mo
     return a < 0 ? -(int32_t)v : (int32_t)v;
 }
 
+/* a * factor, the exact product half away from zero, at most 2^31 - 1 in magnitude (section 21);
+ * factor is 0 or mant * 2^exp with mant < 2^24. |a| * mant < 2^55 and half a unit is at most
+ * 2^56. Moved up by 31 bits or more any product but 0 is too large, down by 57 or more all are under
+ * 1/2. */
+static inline int32_t qfw_scaled(int32_t a, const qfw_num *factor)
+{
+    const uint64_t p = (uint64_t)qfw_abs32(a) * factor->mant, most = INT32_MAX;
+    uint64_t v;
+    if (factor->exp >= 0) {
+        const int32_t up = factor->exp < 31 ? factor->exp : 31;
+        v = p > most >> up ? most : p << up;
+    } else {
+        const int32_t down = factor->exp > -57 ? -factor->exp : 57;
+        v = (p + (UINT64_C(1) << (down - 1))) >> down;
+        v = v < most ? v : most;
+    }
+    return a < 0 ? -(int32_t)v : (int32_t)v;
+}
+
+/* A code of 16 bits at a scale as large as its own or larger, with 13 more bits, towards zero
+ * (section 23): the high word of the product above, for the ratio to 16 bits. Below 2^28. */
+enum { QFW_JOINED_BITS = 13 };
+
+static inline int32_t qfw_joined(int32_t a, const qfw_ratio *r)
+{
+    const uint32_t magnitude = qfw_abs32(a) < r->limit ? qfw_abs32(a) : r->limit;
+    const uint32_t v = qfw_mulhi(magnitude << r->up, r->mult) >> (r->down - QFW_JOINED_BITS);
+    return a < 0 ? -(int32_t)v : (int32_t)v;
+}
+
 /* Stands for every quotient of at least 2^17: no code is that large. */
 enum { QFW_QUOTIENT_MAX = 1 << 17 };
 

@@ -66,7 +66,8 @@ static const op_fields known[QFW_OP_COUNT] = {
     [2] = {0, 0x003},      /* widen */
     [3] = {3, 0x00F},      /* product_s32 */
     [4] = {1, 0x009},      /* product_f32 */
-    [6] = {0, 0x001},      /* mask */
+    [5] = {0, 0x001},      /* relu */
+    [6] = {0, 0x003},      /* mask */
     [9] = {0x24, 0xE00},   /* gradient_s32 */
     [10] = {0x20, 0x800},  /* gradient_f32 */
     [11] = {0x19, 0x11FF}, /* update */
@@ -76,6 +77,13 @@ static const op_fields known[QFW_OP_COUNT] = {
     [15] = {0, 0x00F},     /* normalize_back_s32 */
     [16] = {0, 0x00A},     /* normalize_back_f32 */
     [17] = {0, 0x008},     /* columns_s32 */
+    [22] = {0, 0x001},     /* softmax_s16 */
+    [23] = {0, 0x001},     /* softmax_f32 */
+    [24] = {0, 0x001},     /* softmax_back_s32 */
+    [25] = {0, 0x001},     /* softmax_back_f32 */
+    [26] = {1, 0x007},     /* dropout */
+    [27] = {0, 0x007},     /* weighted_cross_entropy_s16 */
+    [28] = {0, 0x007},     /* weighted_cross_entropy_f32 */
     [31] = {0, 0x001},     /* clip_factor */
     [32] = {0x18, 0x10FF}, /* adamw */
     [33] = {0x3C, 0x1EFF}, /* gradient_adamw_s32 */
@@ -139,8 +147,8 @@ static qfw_status check_places(const qfw_plan_view *v, uint32_t i, qfw_call *cal
 /* Operations whose result may be their source. */
 static bool in_place(uint32_t kernel)
 {
-    enum { RELU = 5 };
-    return kernel == RELU;
+    enum { RELU = 5, DROPOUT = 26 };
+    return kernel == RELU || kernel == DROPOUT;
 }
 
 /* What an operation writes must not touch what else it uses. */
@@ -247,15 +255,16 @@ static qfw_status check_op(const qfw_plan_view *v, uint32_t i)
 
 /* ---- the whole ---- */
 
-/* The input and output are the caller's buffers 0 and 2; labels buffer 1; the loss one float. */
+/* The input and output are the caller's buffers 0 and 2; labels or targets buffer 1; the loss one
+ * float. */
 static qfw_status check_ends(const qfw_plan_view *v)
 {
     const qfw_plan_header *h = v->header;
     const uint16_t ids[3] = {h->input, h->labels, h->output};
-    const uint8_t kinds[3] = {QFW_FLOAT32, QFW_INDEX, QFW_FLOAT32};
     for (uint32_t i = 0; i < 3; i++) {
         const qfw_plan_tensor *p = ids[i] == QFW_NO_TENSOR ? NULL : &v->tensors[ids[i]];
-        if (p != NULL && (p->space != QFW_IO || p->codes != i || p->kind != kinds[i])) {
+        const bool fits = p == NULL || p->kind == QFW_FLOAT32 || (i == 1 && p->kind == QFW_INDEX);
+        if (!fits || (p != NULL && (p->space != QFW_IO || p->codes != i))) {
             return qfw_refuse(v, -1, ids[i], "input, labels, output");
         }
     }

@@ -1,5 +1,6 @@
 /* From one format to another, within a plan: convert, relu, mask. */
 #include "base/layout.h"
+#include "base/round.h"
 #include "engine/engine.h"
 #include "engine/rescale.h"
 #include "kernels/codes.h"
@@ -7,8 +8,7 @@
 
 /* ---- convert ---- */
 
-/* Whether the same elements share a scale, whatever the rows of a step. */
-static bool same_sharing(const qfw_plan_tensor *a, const qfw_plan_tensor *b)
+bool qfw_same_sharing(const qfw_plan_tensor *a, const qfw_plan_tensor *b)
 {
     const uint32_t a_run = a->group < a->axis ? a->group : a->axis;
     const uint32_t b_run = b->group < b->axis ? b->group : b->axis;
@@ -21,7 +21,8 @@ static bool same_codes(const qfw_operand *a, const qfw_operand *b)
 {
     const qfw_plan_tensor *p = a->plan, *q = b->plan;
     return p->kind == q->kind && p->kind != QFW_FLOAT32 && p->bits == q->bits &&
-           p->pow2 == q->pow2 && p->range == q->range && p->limit == q->limit && same_sharing(p, q);
+           p->pow2 == q->pow2 && p->range == q->range && p->limit == q->limit &&
+           qfw_same_sharing(p, q);
 }
 
 /* scale(R, 1, Q) of the numerics page. */
@@ -141,7 +142,13 @@ qfw_tensor qfw_rows_of(const qfw_operand *whole, int64_t row, int64_t first, int
     return t;
 }
 
-/* ---- relu ---- */
+/* ---- relu: v > 0 ? v : v * slope, param[0] being the slope ---- */
+
+/* A factor in a plan is 0 or a positive normal number. */
+static bool is_factor(uint32_t bits)
+{
+    return bits == 0 || qfw_is_scale_f32(qfw_from_bits_f32(bits));
+}
 
 static bool same_format(const qfw_operand *a, const qfw_operand *b)
 {
@@ -156,10 +163,13 @@ const char *qfw_rule_relu(const qfw_call *call)
     if (call->at[1].plan->rows == QFW_NO_ROWS) {
         return "rows";
     }
+    if (!is_factor(call->op->param[0])) {
+        return "slope";
+    }
     return same_format(&call->at[0], &call->at[1]) ? NULL : "the formats differ";
 }
 
-/* Scales of src for dst, absmax included: no element grows. */
+/* Scales of src for dst. */
 static void carry_scales(const qfw_operand *src, const qfw_operand *dst)
 {
     const size_t n = (size_t)dst->scales;
@@ -187,17 +197,25 @@ void qfw_find_absmax(const qfw_operand *x)
     }
 }
 
+/* With slope 0 a negative zero or a NaN becomes 0. */
+static void relu_f32(const float *x, int64_t n, float slope, float *y)
+{
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = x[i] > 0.0f ? x[i] : slope != 0.0f ? x[i] * slope : 0.0f;
+    }
+}
+
 qfw_status qfw_op_relu(const qfw_call *call)
 {
     const qfw_operand *dst = &call->at[0], *src = &call->at[1];
+    const float slope = qfw_param_f32(call->op, 0);
     if (dst->plan->kind == QFW_FLOAT32) {
-        const float *x = src->t.codes;
-        float *y = dst->t.codes;
-        for (int64_t i = 0; i < dst->n; i++) {
-            y[i] = x[i] > 0.0f ? x[i] : 0.0f;
-        }
+        relu_f32(src->t.codes, dst->n, slope, dst->t.codes);
         return QFW_OK;
     }
+    const qfw_num factor = qfw_num_f32(slope);
+    int32_t lo, hi;
+    qfw_code_range(&dst->t.format, &lo, &hi);
     carry_scales(src, dst);
     if (dst->plan->container == 0 && dst->t.codes != src->t.codes) { /* after the last code */
         ((uint8_t *)dst->t.codes)[qfw_codes_bytes(dst) - 1] = 0;
@@ -209,7 +227,8 @@ qfw_status qfw_op_relu(const qfw_call *call)
         const int32_t zp = dst->plan->kind == QFW_ASYM ? dst->t.zero_point[run.scale] : 0;
         qfw_load_codes(&src->t, i, n, run.scale, m);
         for (size_t k = 0; k < n; k++) {
-            m[k] = (m[k] > 0 ? m[k] : 0) + zp;
+            const int32_t v = m[k] > 0 ? m[k] : qfw_scaled(m[k], &factor);
+            m[k] = (v > lo - zp ? v : lo - zp) + zp;
         }
         qfw_store_codes(&dst->t, i, n, m);
         i += (int64_t)n;
@@ -218,7 +237,8 @@ qfw_status qfw_op_relu(const qfw_call *call)
     return QFW_OK;
 }
 
-/* ---- mask: an error passes where a wire's code is > 0 or, param[0] = 1, inside its range ---- */
+/* ---- mask: an error passes where a wire's code is > 0 or, param[0] = 1, inside its range; elsewhere
+ * it is multiplied by param[1] ---- */
 
 const char *qfw_rule_mask(const qfw_call *call)
 {
@@ -226,7 +246,10 @@ const char *qfw_rule_mask(const qfw_call *call)
         call->at[1].plan->rows == QFW_NO_ROWS) {
         return "the sizes differ";
     }
-    return call->op->param[0] <= 1 ? NULL : "mode";
+    if (call->op->param[0] > 1 || (call->op->param[0] == 1 && call->op->param[1] != 0)) {
+        return "mode";
+    }
+    return is_factor(call->op->param[1]) ? NULL : "slope";
 }
 
 /* pass[i]: whether element first + i lets an error through. */
@@ -248,15 +271,23 @@ static void passes(const qfw_operand *wire, int64_t first, size_t n, bool inside
     }
 }
 
-void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool inside)
+void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool inside, float slope)
 {
+    const bool floats = error->plan->kind == QFW_FLOAT32;
+    const qfw_num factor = qfw_num_f32(slope);
     bool pass[QFW_TILE];
     for (int64_t i = 0; i < error->n; i += QFW_TILE) {
         const size_t n = error->n - i < QFW_TILE ? (size_t)(error->n - i) : QFW_TILE;
         passes(wire, i, n, inside, pass);
         for (size_t k = 0; k < n; k++) {
-            if (!pass[k]) { /* +0.0f is the pattern 0 too */
-                ((uint32_t *)error->t.codes)[i + (int64_t)k] = 0;
+            if (pass[k]) {
+                continue;
+            }
+            if (floats && slope != 0.0f) {
+                ((float *)error->t.codes)[i + (int64_t)k] *= slope;
+            } else { /* +0.0f is the pattern 0 too */
+                int32_t *e = (int32_t *)error->t.codes + i + (int64_t)k;
+                *e = slope != 0.0f ? qfw_scaled(*e, &factor) : 0;
             }
         }
     }
@@ -265,6 +296,6 @@ void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool insi
 
 qfw_status qfw_op_mask(const qfw_call *call)
 {
-    qfw_apply_mask(&call->at[0], &call->at[1], call->op->param[0] == 1);
+    qfw_apply_mask(&call->at[0], &call->at[1], call->op->param[0] == 1, qfw_param_f32(call->op, 1));
     return QFW_OK;
 }

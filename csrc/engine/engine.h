@@ -125,11 +125,22 @@ qfw_tensor qfw_rows_of(const qfw_operand *whole, int64_t row, int64_t first, int
 /* Whether a part of `rows` rows can be encoded by itself. */
 bool qfw_has_rows_of(const qfw_operand *whole, int64_t row, int64_t rows);
 
-/* Zeroes an error (floats or accumulators) where the wire's code is not > 0, or not inside. */
-void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool inside);
+/* Whether the same elements share a scale, whatever the rows of a step. */
+bool qfw_same_sharing(const qfw_plan_tensor *a, const qfw_plan_tensor *b);
 
-/* The absmax of each scale of an accumulator, anew. */
+/* The absmax of each scale of an accumulator, anew; nothing for what is none. */
 void qfw_find_absmax(const qfw_operand *x);
+
+/* Multiplies an error (floats or accumulators) by `slope`, 0 or normal, where the wire's code is not
+ * > 0, or not inside. */
+void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool inside, float slope);
+
+/* ---- engine/loss.c ---- */
+
+/* A loss is the mean over the rows of its micro-batch: the error's share in the step is rows /
+ * step_rows, for accumulators a factor of the scale. */
+void qfw_take_share(const qfw_call *call, const qfw_operand *error);
+
 /* ---- engine/accumulate.c ---- */
 
 /* Whether adding to this gradient needs a float for each of its scales. */

@@ -26,9 +26,7 @@ const char *qfw_rule_cross_entropy_s16(const qfw_call *call)
     return broken != NULL ? broken : one ? NULL : "one scale";
 }
 
-/* A loss is the mean over the rows of its micro-batch: the error's share in the step is rows /
- * step_rows, for accumulators a factor of the scale. */
-static void take_share(const qfw_call *call, const qfw_operand *error)
+void qfw_take_share(const qfw_call *call, const qfw_operand *error)
 {
     if (call->rows == call->step_rows) {
         return;
@@ -47,7 +45,7 @@ qfw_status qfw_op_cross_entropy_f32(const qfw_call *call)
     QFW_TRY(qfw_cross_entropy_f32(call->at[1].t.codes, call->at[2].t.codes, call->rows,
                                   (size_t)call->at[1].row, call->at[0].t.codes,
                                   call->at[3].t.codes));
-    take_share(call, &call->at[0]);
+    qfw_take_share(call, &call->at[0]);
     return QFW_OK;
 }
 
@@ -57,6 +55,6 @@ qfw_status qfw_op_cross_entropy_s16(const qfw_call *call)
     QFW_TRY(qfw_cross_entropy_s16(z->t.codes, z->t.scale[0], call->at[2].t.codes, call->rows,
                                   (size_t)z->row, error->t.codes, error->t.scale, error->absmax,
                                   call->at[3].t.codes));
-    take_share(call, error);
+    qfw_take_share(call, error);
     return QFW_OK;
 }

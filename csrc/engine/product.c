@@ -43,7 +43,7 @@ qfw_status qfw_op_product_f32(const qfw_call *call)
         }
     }
     if (qfw_has(call, 4)) {
-        qfw_apply_mask(&call->at[0], &call->at[4], false);
+        qfw_apply_mask(&call->at[0], &call->at[4], false, 0.0f);
     }
     return QFW_OK;
 }

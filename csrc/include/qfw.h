@@ -210,7 +210,8 @@ qfw_status qfw_gemm_s32(const qfw_kernels *kernels, const qfw_gemm *gemm, int32_
 qfw_status qfw_gemm_f32(const qfw_kernels *kernels, const qfw_gemm *gemm, float *out);
 
 /* Softmax and cross-entropy of logits z (rows x classes), the mean over the rows (docs/numerics.md
- * section 15): the error of the logits and the loss. Labels are checked before anything is written.
+ * section 15): the error of the logits and the loss. Labels are checked before anything is written;
+ * a row with the label -100 does not count, QFW_E_LABEL if none does.
  * rows and classes are at most 2^24 and 2^16. s16: the errors' one scale and their absmax too. */
 qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *labels, size_t rows,
                                  size_t classes, int32_t *error, float *error_scale,
@@ -341,7 +342,7 @@ typedef struct qfw_progress {
     uint32_t micro; /* micro-batches whose gradients wait for the update: the number of the next */
 } qfw_progress;
 
-/* The caller's buffers. x: rows of the input; y: a label a row; out: rows of the output. What a
+/* The caller's buffers. x: rows of the input; y: labels or targets; out: rows of the output. What a
  * section does not use may be NULL. step_rows: the rows of the whole step, over which the loss is
  * the mean; 0: those of a step of full micro-batches, rows * micro_batches. */
 typedef struct qfw_io {

@@ -42,13 +42,14 @@ def lower(
     program.micro_batches = micro_batches
     program.sections |= {"backward": [], "update": [], "infer": []}
     if tape.training and any(node.layer.trains_otherwise for node in nodes):
-        asked = again(nodes, policy.input, tape.input, tape.parameters, training=False)
+        asked = again(nodes, policy.input, tape.input, tape.parameters, tape.constants, False)
         program.sections["infer"] = [*asked.ops, convert(asked.output, out, "output")]
     if loss is not None:
         gradients = Gradients(batch, optimizer, micro_batches)
-        ops, program.labels, program.loss = backward(tape, gradients)
+        ops, program.labels, program.loss = backward(tape, gradients, loss)
         program.sections |= {"backward": ops, "update": gradients.update_section()}
         program.gradients, program.states = gradients.gradients, gradients.states
+    program.constants = tape.constants
     if watching:
         watch(program)
     else:

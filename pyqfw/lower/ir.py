@@ -5,7 +5,10 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from ..formats import Float32, Format, Layout, SymInt32
 
@@ -123,6 +126,13 @@ class Watch:
     incoming: Tensor | None
 
 
+class Constant(NamedTuple):
+    """A table of the plan's own: its tensor, in space const, and its values."""
+
+    tensor: Tensor
+    values: npt.NDArray[np.float32]
+
+
 @dataclass(eq=False)
 class Program:
     """A lowered model: operations by section, and what they are about."""
@@ -140,6 +150,7 @@ class Program:
     watched: list[Watch] = field(default_factory=list)
     wires: dict[str, Tensor] = field(default_factory=dict)
     micro_batches: int = 1  # of a step; `batch` is the rows of one
+    constants: dict[str, Constant] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .. import nn
 from .context import ABOVE_ZERO, INSIDE, Backward
 from .ir import Op, Tensor
@@ -34,7 +36,7 @@ class _ReLU:
             tape.ops.append(Op("relu", node.path, (x, x)))
             y = x
         else:
-            y = Tensor(f"{node.path}:wire", x.shape, "wire", x.fmt, rows=True, stream=x.stream)
+            y = _like(node, x)
             tape.ops.append(Op("relu", node.path, (y, x)))
         tape.taped.append(Taped(node, x, y))
         return y
@@ -42,6 +44,39 @@ class _ReLU:
     def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
         back.mask(error, back.tape.kept(taped.y), taped.node.path, ABOVE_ZERO)
         return error
+
+
+class _LeakyReLU:
+    """ReLU with another factor than 0 for what is not above it; with 0 it is ReLU."""
+
+    def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
+        slope = _slope(node)
+        if slope == 0.0:
+            return RELU.forward(tape, node, x)
+        y = x if x.raw else _like(node, x)
+        tape.ops.append(Op("relu", node.path, (y, x), {0: slope}))
+        tape.taped.append(Taped(node, x, y))
+        return y
+
+    def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
+        slope = _slope(taped.node)
+        if slope == 0.0:
+            return RELU.backward(back, taped, error, deeper)
+        wire, path = back.tape.kept(taped.y), taped.node.path
+        back.ops.append(Op("mask", path, (error, wire), {0: ABOVE_ZERO, 1: slope}))
+        return error
+
+
+def _slope(node: Node) -> float:
+    """As a float32; below the normal numbers it is 0."""
+    assert isinstance(node.layer, nn.LeakyReLU)
+    slope = np.float32(node.layer.negative_slope)
+    return float(slope) if slope >= np.finfo(np.float32).tiny else 0.0
+
+
+def _like(node: Node, x: Tensor) -> Tensor:
+    """The wire of a layer that changes codes and leaves their scales."""
+    return Tensor(f"{node.path}:wire", x.shape, "wire", x.fmt, rows=True, stream=x.stream)
 
 
 class _Quant:
@@ -60,4 +95,4 @@ class _Quant:
         return error
 
 
-FLATTEN, RELU, QUANT = _Flatten(), _ReLU(), _Quant()
+FLATTEN, RELU, LEAKY_RELU, QUANT = _Flatten(), _ReLU(), _LeakyReLU(), _Quant()

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from .. import nn
 from ..errors import QfwError
-from . import linear, norm, pointwise
+from . import dropout, linear, norm, pointwise, softmax
 from .context import Backward
 from .ir import Tensor
 from .tape import Tape, Taped
@@ -27,6 +27,9 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear.LINEAR,
     nn.LayerNorm: norm.LAYER_NORM,
     nn.ReLU: pointwise.RELU,
+    nn.LeakyReLU: pointwise.LEAKY_RELU,
+    nn.Softmax: softmax.SOFTMAX,
+    nn.Dropout: dropout.DROPOUT,
     nn.Flatten: pointwise.FLATTEN,
     nn.Quant: pointwise.QUANT,
 }

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from ..formats import Float32, Format
-from .ir import Op, Tensor, stream_of
+from .ir import Constant, Op, Tensor, stream_of
 from .operands import Operands, convert, store
 from .trace import Node
 
@@ -39,6 +42,8 @@ class Tape:
     taped: list[Taped] = field(default_factory=list)
     stored: dict[int, Tensor] = field(default_factory=dict)  # id of a raw tensor: its wire
     makers: dict[int, Node] = field(default_factory=dict)  # id of a raw tensor: its layer
+    constants: dict[str, Constant] = field(default_factory=dict)
+    needed: set[int] = field(default_factory=set)  # ids of raw tensors that backward reads as made
 
     def kept(self, t: Tensor) -> Tensor:
         """The tensor as it was stored, where it was."""
@@ -65,6 +70,13 @@ class Tape:
             t = Tensor(path, spec.shape, "parameter", fmt, space=space, stream=stream)
             self.parameters[path] = t
         return self.parameters[path]
+
+    def constant(self, name: str, values: npt.NDArray[np.float32], fmt: Format) -> Tensor:
+        """A table that is no parameter; its values are written when a session opens."""
+        if name not in self.constants:
+            t = Tensor(name, values.shape, "parameter", fmt, space="const")
+            self.constants[name] = Constant(t, values)
+        return self.constants[name].tensor
 
     def as_wire(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
         """What a layer reads: sums are stored first, in the wires' format of their layer."""

@@ -8,6 +8,8 @@ from .. import nn
 from ..errors import QfwError
 from ..policy import Policy
 
+TRANSPARENT = (nn.ReLU, nn.LeakyReLU, nn.Dropout, nn.Flatten)  # they leave an accumulator one
+
 
 @dataclass(frozen=True)
 class Node:
@@ -59,7 +61,7 @@ def _check_raw(nodes: list[Node]) -> None:
         for after in nodes[i + 1 :]:
             if isinstance(after.layer, nn.Quant):
                 break
-            if not isinstance(after.layer, (nn.ReLU, nn.Flatten)):
+            if not isinstance(after.layer, TRANSPARENT):
                 raise QfwError(
                     f"layer '{node.path}' has output=RAW, but '{after.path}' ({after.layer}) reads "
                     f"it: put an nn.Quant in between, or leave output out"

@@ -18,6 +18,7 @@ typedef struct {
     const void *plan, *constants, *lasting; /* lasting: what stands behind QFW_NET_BYTES at first */
     uint32_t plan_bytes, const_bytes, lasting_bytes, arena_bytes;
     uint32_t steps_before;
+    const void *targets[STEP_STEPS];               /* of each step; NULL: labels */
     uint32_t losses[STEP_STEPS], crcs[STEP_STEPS]; /* crcs: of what lasts, after each step */
     uint32_t outputs[STEP_OUTPUTS];
 } step_case;

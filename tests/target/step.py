@@ -55,6 +55,7 @@ def case(pool: Bytes, c: dict[str, Any]) -> str:
         lasting_bytes=len(lasting),
         arena_bytes=c["arena_bytes"],
         steps_before=c["steps_before"],
+        targets=braces(map(pool.put, map(little, c["targets"]))) if c["targets"] else "{0}",
         losses=words(c["losses"]),
         crcs=words(c["crcs"]),
         outputs=words(c["outputs"]),

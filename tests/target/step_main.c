@@ -56,7 +56,8 @@ static void check_step(const step_case *c, qfw_net *net, unsigned i)
     float loss;
     uint32_t bits;
     qfw_progress progress;
-    const qfw_status status = qfw_step(net, data->x, data->y, data->rows, &loss);
+    const void *y = c->targets[i] != NULL ? c->targets[i] : data->y;
+    const qfw_status status = qfw_step(net, data->x, y, data->rows, &loss);
     report_check(status == QFW_OK, i, "status");
     memcpy(&bits, &loss, sizeof bits);
     report_check(status == QFW_OK && bits == c->losses[i], i, "loss");

@@ -1,0 +1,84 @@
+/* The mean of squared differences: docs/numerics.md section 23. Places: error, output, targets, loss
+ * (one float). */
+#include "base/round.h"
+#include "base/wide.h"
+#include "engine/engine.h"
+#include "engine/rescale.h"
+
+static const char *fault(const qfw_call *call)
+{
+    for (int k = 0; k < 3; k++) {
+        if (call->at[k].plan->rows == QFW_NO_ROWS || call->at[k].n != call->at[0].n) {
+            return "the sizes do not make a loss";
+        }
+    }
+    return call->at[3].n == 1 && call->at[3].plan->rows == QFW_NO_ROWS ? NULL : "loss";
+}
+
+const char *qfw_rule_mse_f32(const qfw_call *call)
+{
+    return fault(call);
+}
+
+const char *qfw_rule_mse_s16(const qfw_call *call)
+{
+    const char *broken = fault(call);
+    for (int k = 0; k < 3 && broken == NULL; k++) {
+        broken = call->at[k].plan->rows == QFW_ROWS_AXIS ? NULL : "one scale";
+    }
+    return broken;
+}
+
+qfw_status qfw_op_mse_f32(const qfw_call *call)
+{
+    const float *z = call->at[1].t.codes, *y = call->at[2].t.codes;
+    float *error = call->at[0].t.codes, *loss = call->at[3].t.codes;
+    const int64_t n = call->at[0].n;
+    const float count = (float)n, share = qfw_div_f32(2.0f, count);
+    QFW_TRY(qfw_check_finite(call->kernels, z, (size_t)n, QFW_F32));
+    QFW_TRY(qfw_check_finite(call->kernels, y, (size_t)n, QFW_F32));
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; i++) {
+        const float d = z[i] - y[i];
+        error[i] = d * share;
+        sum += d * d;
+    }
+    *loss = qfw_div_f32(sum, count);
+    qfw_take_share(call, &call->at[0]);
+    return QFW_OK;
+}
+
+/* The larger scale, without that of a tensor of zeros; 1 if both are such. */
+static float common_scale(const qfw_operand *z, const qfw_operand *y)
+{
+    const float a = qfw_has_no_range(z, 0) ? 0.0f : z->t.scale[0];
+    const float b = qfw_has_no_range(y, 0) ? 0.0f : y->t.scale[0];
+    const float s = a > b ? a : b;
+    return s > 0.0f ? s : 1.0f;
+}
+
+/* Codes below 2^15 become joined ones below 2^28, whose differences are below 2^29 and squares below
+ * 2^58; there are at most 2^30. */
+qfw_status qfw_op_mse_s16(const qfw_call *call)
+{
+    const qfw_operand *error = &call->at[0], *z = &call->at[1], *y = &call->at[2];
+    const float s = common_scale(z, y), count = (float)error->n;
+    const qfw_ratio of_z = qfw_ratio_of(z->t.scale[0], s, 16);
+    const qfw_ratio of_y = qfw_ratio_of(y->t.scale[0], s, 16);
+    const int16_t *a = z->t.codes, *b = y->t.codes;
+    int32_t *d = error->t.codes;
+    qfw_wide sum = {0, 0};
+    uint32_t most = 0;
+    for (int64_t i = 0; i < error->n; i++) {
+        d[i] = qfw_joined(a[i], &of_z) - qfw_joined(b[i], &of_y);
+        const uint32_t size = qfw_abs32(d[i]);
+        most = size > most ? size : most;
+        qfw_wide_add(&sum, (uint64_t)size * size);
+    }
+    const float unit = qfw_scale_lift(s, -QFW_JOINED_BITS);
+    error->t.scale[0] = qfw_scale_quot(qfw_scale_lift(s, 1 - QFW_JOINED_BITS), count);
+    error->absmax[0] = most;
+    *(float *)call->at[3].t.codes = qfw_div_f32(qfw_wide_f32(&sum), count) * unit * unit;
+    qfw_take_share(call, &call->at[0]);
+    return QFW_OK;
+}
