@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import counters as counting
 from . import feed, initial, quant
 from ._arrays import Array
 from ._core import ffi, lib
 from ._spaces import Spaces, aligned
+from .counters import Counters
 from .errors import NonFiniteError, QfwError
 from .formats import Float32
 from .lower import Op, Tensor
@@ -34,10 +36,10 @@ class Session:
     """A network that can be stepped, asked and looked into.
 
     ``step(x, y)`` is ``forward(x)``, ``backward(y)``, ``update()``: the same operations, so the
-    same bits. Errors leave parameters, gradients and state as they were.
+    same bits. Errors leave parameters, gradients and state as they were. counters: `count()`.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, counters: bool = False) -> None:
         if not isinstance(plan, Plan):
             raise QfwError(f"a Session needs a Plan from q.compile, not {type(plan).__name__}")
         self._plan = plan
@@ -69,6 +71,9 @@ class Session:
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self.epochs = 0  # passes over the data that `fit` made: with the seed, the next one's order
         self._load(initial.values(plan))
+        self._counters: Array | None = None
+        if counters:
+            self.count()
 
     def __repr__(self) -> str:
         return f"<Session of {self._plan!r}, {self.steps} steps>"
@@ -213,6 +218,26 @@ class Session:
         if node is None or found.format.axis is not None or found.format.group is not None:
             return found
         return QTensor(found._stored._replace(shape=(self._rows, *node.out_shape)))
+
+    def count(self, on: bool = True) -> None:
+        """Begins to count, from zero; or stops. Costs nothing while off and never changes a bit."""
+        self._counters = counting.table(self._plan.program) if on else None
+        records = ffi.NULL if self._counters is None else ffi.from_buffer(self._counters)
+        size = len(self._plan.program.tensors)
+        table = ffi.cast("qfw_counter *", records)
+        self._done(lib.qfw_set_counters(self._net, table, size), "count")
+
+    def counters(self, reset: bool = False) -> Counters:
+        """What rounding and clamping did to each tensor since `count()`; reset: begin again."""
+        if self._counters is None:
+            raise QfwError(
+                "counters: nothing is counted; call count() first, or open the net with "
+                "Session(plan, counters=True)"
+            )
+        found = counting.read(self._plan.program, self._counters)
+        if reset:
+            self._counters[:] = 0
+        return found
 
     def state_dict(self) -> dict[str, Array]:
         """The parameters' values: float32, by PyTorch's names."""

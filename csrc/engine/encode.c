@@ -1,6 +1,6 @@
 /* From one format to another, within a plan: convert, relu, mask. */
 #include "base/layout.h"
-#include "engine/engine.h"
+#include "engine/count.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
@@ -55,7 +55,9 @@ static qfw_status encode(const qfw_call *call, const qfw_operand *src, const qfw
     } else {
         how.dynamic = 1;
     }
-    return qfw_convert_hinted(call->kernels, &src->t, &dst->t, &how, &hints, &saturated);
+    QFW_TRY(qfw_convert_hinted(call->kernels, &src->t, &dst->t, &how, &hints, &saturated));
+    qfw_count_encoded(dst, saturated);
+    return QFW_OK;
 }
 
 qfw_status qfw_encode_part(const qfw_call *call, const qfw_operand *src, const qfw_operand *dst,
