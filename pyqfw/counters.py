@@ -1,4 +1,4 @@
-"""Run-time counters: what rounding and clamping did to each tensor (docs/numerics.md section 27)."""
+"""Counters: what rounding and clamping did to each tensor (docs/numerics.md section 27)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class Counter:
 
     written: codes that were encoded, or moved by an update; saturated: those that a clamp changed.
     asked: updates of a parameter's elements whose step was not 0; unmoved: those that rounding
-    made 0; dead: those that no draw would have moved. doubled, halved: changes of a parameter's or state's `scales` scales. least, most: the
-    scales that codes had.
+    made 0; dead: those that no draw would have moved. doubled, halved: changes of the scales of a
+    parameter or state; scales: how many it has (of one row, where there are rows). least, most:
+    the scales that codes had.
     """
 
     role: Role
