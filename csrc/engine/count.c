@@ -8,19 +8,33 @@ static void see_scale(qfw_counter *c, float s)
     c->most = s > c->most ? s : c->most;
 }
 
+/* Of a tile. */
+typedef struct {
+    uint32_t saturated, asked, unmoved, dead;
+} tally;
+
 /* A code that would be `to` without the clamp. */
-static void see_code(qfw_counter *c, int32_t to, int32_t lo, int32_t hi)
+static inline void see_code(tally *t, int32_t to, int32_t lo, int32_t hi)
 {
-    c->written++;
-    c->saturated += to < lo || to > hi ? 1u : 0u;
+    t->saturated += to < lo || to > hi ? 1u : 0u;
 }
 
-/* A step that was not 0, rounded; `dead`: no draw would have made it another. */
-static void see_step(qfw_counter *c, int32_t rounded, bool dead)
+/* A step that was `asked` for, or is 0; `dead`: no draw would have made it another. */
+static inline void see_step(tally *t, bool asked, int32_t rounded, bool dead)
 {
-    c->asked++;
-    c->unmoved += rounded == 0 ? 1u : 0u;
-    c->dead += rounded == 0 && dead ? 1u : 0u;
+    const bool unmoved = asked && rounded == 0;
+    t->asked += asked ? 1u : 0u;
+    t->unmoved += unmoved ? 1u : 0u;
+    t->dead += unmoved && dead ? 1u : 0u;
+}
+
+static void add(qfw_counter *c, const tally *t, size_t n)
+{
+    c->written += n;
+    c->saturated += t->saturated;
+    c->asked += t->asked;
+    c->unmoved += t->unmoved;
+    c->dead += t->dead;
 }
 
 void qfw_count_encoded(const qfw_operand *dst, uint64_t saturated)
@@ -41,13 +55,13 @@ void qfw_count_encoded(const qfw_operand *dst, uint64_t saturated)
 
 /* ---- integers ---- */
 
-static bool has_term(int32_t code, const qfw_coef *c)
+static inline bool has_term(int32_t code, const qfw_coef *c)
 {
     return code != 0 && c->mu != 0;
 }
 
 /* y of docs/numerics.md section 17. In 64 bits a term is what it is in 32. */
-static int32_t step_of(int32_t m, int32_t v, int32_t g, const qfw_move *p)
+static inline int32_t step_of(int32_t m, int32_t v, int32_t g, const qfw_move *p)
 {
     return loop_wide_term(g, &p->g) + loop_wide_term(m, &p->w) + loop_wide_term(v, &p->v);
 }
@@ -56,20 +70,23 @@ void qfw_see_codes(const qfw_operand *param, const qfw_operand *state, const int
                    const int32_t *v, const int32_t *g, size_t n, const qfw_move *move,
                    const qfw_move *state_move, const uint32_t *u, const uint32_t *u_v)
 {
+    const qfw_move p = *move, s = *state_move;
+    const bool random = p.rounding == QFW_STOCHASTIC, random_v = s.rounding == QFW_STOCHASTIC;
+    tally of_m = {0, 0, 0, 0}, of_v = {0, 0, 0, 0};
     for (size_t i = 0; i < n; i++) {
-        const int32_t v_i = state != NULL ? v[i] : 0, y = step_of(m[i], v_i, g[i], move);
-        const bool random = move->rounding == QFW_STOCHASTIC;
-        const int32_t by = loop_round(y, move->frac, move->rounding, random ? u[i] : 0);
-        if (has_term(g[i], &move->g) || has_term(m[i], &move->w) || has_term(v_i, &move->v)) {
-            see_step(param->counter, by, !random || y == 0);
-        }
-        see_code(param->counter, m[i] - by, move->lo, move->hi);
+        const int32_t v_i = state != NULL ? v[i] : 0, y = step_of(m[i], v_i, g[i], &p);
+        const int32_t by = loop_round(y, p.frac, p.rounding, random ? u[i] : 0);
+        const bool asked = has_term(g[i], &p.g) || has_term(m[i], &p.w) || has_term(v_i, &p.v);
+        see_step(&of_m, asked, by, !random || y == 0);
+        see_code(&of_m, m[i] - by, p.lo, p.hi);
     }
+    add(param->counter, &of_m, n);
     for (size_t i = 0; state != NULL && i < n; i++) {
-        const bool random = state_move->rounding == QFW_STOCHASTIC;
-        const int32_t to = loop_round(step_of(m[i], v[i], g[i], state_move), state_move->frac,
-                                      state_move->rounding, random ? u_v[i] : 0);
-        see_code(state->counter, to, state_move->lo, state_move->hi);
+        const int32_t y = step_of(m[i], v[i], g[i], &s);
+        see_code(&of_v, loop_round(y, s.frac, s.rounding, random_v ? u_v[i] : 0), s.lo, s.hi);
+    }
+    if (state != NULL) {
+        add(state->counter, &of_v, n);
     }
 }
 
@@ -82,16 +99,17 @@ void qfw_see_floats(const qfw_call *call, const qfw_operand *x, int64_t scale, c
     const bool random = rule->rounding == QFW_STOCHASTIC;
     int32_t most[QFW_TILE], lo, hi;
     uint32_t largest[QFW_TILE];
+    tally t = {0, 0, 0, 0};
     qfw_codes_at(x, scale, &lo, &hi);
     memset(largest, 0xFF, sizeof largest);
     (void)call->kernels->quotient_f32(value, largest, n, x->t.scale[scale], rule, most);
     for (size_t i = 0; i < n; i++) {
-        if (is_param && value[i] != 0.0f) {
-            /* Below 0 the smallest draw moves it, above 0 the largest does if one does. */
-            see_step(x->counter, steps[i], !random || (value[i] > 0.0f && most[i] == 0));
-        }
-        see_code(x->counter, is_param ? m[i] - steps[i] : steps[i], lo, hi);
+        /* Below 0 the smallest draw moves it, above 0 the largest does if one does. */
+        const bool dead = !random || (value[i] > 0.0f && most[i] == 0);
+        see_step(&t, is_param && value[i] != 0.0f, steps[i], dead);
+        see_code(&t, is_param ? m[i] - steps[i] : steps[i], lo, hi);
     }
+    add(x->counter, &t, n);
 }
 
 /* ---- scales ---- */
