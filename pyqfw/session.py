@@ -220,12 +220,11 @@ class Session:
         return QTensor(found._stored._replace(shape=(self._rows, *node.out_shape)))
 
     def count(self, on: bool = True) -> None:
-        """Begins to count, from zero; or stops. Costs nothing while off and never changes a bit."""
-        self._counters = counting.table(self._plan.program) if on else None
-        records = ffi.NULL if self._counters is None else ffi.from_buffer(self._counters)
-        size = len(self._plan.program.tensors)
-        table = ffi.cast("qfw_counter *", records)
-        self._done(lib.qfw_set_counters(self._net, table, size), "count")
+        """Begins to count, from zero; or stops. No bit of a step depends on it, only its time."""
+        records = counting.table(self._plan.program)
+        table = ffi.cast("qfw_counter *", ffi.from_buffer(records)) if on else ffi.NULL
+        self._done(lib.qfw_set_counters(self._net, table, len(records)), "count")
+        self._counters = records if on else None  # the core writes into it
 
     def counters(self, reset: bool = False) -> Counters:
         """What rounding and clamping did to each tensor since `count()`; reset: begin again."""
