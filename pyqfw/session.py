@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from . import calibrate, feed, initial, quant, saving
+from . import counters as counting
 from ._arrays import Array, integer
 from ._core import ffi, lib
 from ._spaces import Spaces, aligned
+from .counters import Counters
 from .errors import NonFiniteError, QfwError
 from .formats import Float32
 from .lower import Op, Tensor
@@ -44,10 +46,10 @@ class Session:
     ``step(x, y)`` is ``forward(x)``, ``backward(y)``, ``update()``: the same operations, so the
     same bits. With micro_batches=k, a step is up to k times ``forward``, ``backward`` over
     consecutive rows, each adding to the gradients, and an ``update``. Errors leave parameters,
-    gradients and state as they were.
+    gradients and state as they were. counters: `count()`.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, counters: bool = False) -> None:
         if not isinstance(plan, Plan):
             raise QfwError(f"a Session needs a Plan from q.compile, not {type(plan).__name__}")
         self._plan = plan
@@ -84,6 +86,9 @@ class Session:
         for table, values in plan.program.constants.values():
             self._spaces.write(table, self._encoded(table, values))
         self._load(initial.values(plan))
+        self._counters: Array | None = None
+        if counters:
+            self.count()
 
     def __repr__(self) -> str:
         return f"<Session of {self._plan!r}, {self.steps} steps>"
@@ -263,6 +268,25 @@ class Session:
         if node is None or found.format.axis is not None or found.format.group is not None:
             return found
         return QTensor(found._stored._replace(shape=(self._rows, *node.out_shape)))
+
+    def count(self, on: bool = True) -> None:
+        """Begins to count, from zero; or stops. No bit of a step depends on it, only its time."""
+        records = counting.table(self._plan.program)
+        table = ffi.cast("qfw_counter *", ffi.from_buffer(records)) if on else ffi.NULL
+        self._done(lib.qfw_set_counters(self._net, table, len(records)), "count")
+        self._counters = records if on else None  # the core writes into it
+
+    def counters(self, reset: bool = False) -> Counters:
+        """What rounding and clamping did to each tensor since `count()`; reset: begin again."""
+        if self._counters is None:
+            raise QfwError(
+                "counters: nothing is counted; call count() first, or open the net with "
+                "Session(plan, counters=True)"
+            )
+        found = counting.read(self._plan.program, self._counters)
+        if reset:
+            self._counters[:] = 0
+        return found
 
     def state_dict(self) -> dict[str, Array]:
         """The parameters' values: float32, by PyTorch's names."""

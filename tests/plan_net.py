@@ -143,6 +143,12 @@ class Net:
         p = ffi.new("qfw_progress *", fields)
         return self.status(lib.qfw_set_progress(self.net, p))
 
+    def attach(self, records: Array | None) -> str:
+        """Counters, one for each tensor; the caller keeps them. None: off."""
+        n = 0 if records is None else len(records)
+        start = ffi.NULL if records is None else ffi.from_buffer(records)
+        return self.status(lib.qfw_set_counters(self.net, ffi.cast("qfw_counter *", start), n))
+
     def status(self, status: int) -> str:
         return NAMES[status]
 

@@ -41,6 +41,7 @@ from plangold import many_plans
 
 from pyqfw import quant
 from pyqfw._core import ffi, lib
+from pyqfw.counters import RECORD
 
 # ---- plans ---------------------------------------------------------------------------------------
 
@@ -295,6 +296,16 @@ def walk_each(net: Net, rows: int, io: dict[str, Array]) -> str:
     return status
 
 
+def check_counts(net: Net, records: Array) -> None:
+    """Only tensors in codes count, and a part is no more than its whole."""
+    assert np.all(records["saturated"] <= records["written"])
+    assert np.all(records["dead"] <= records["unmoved"])
+    assert np.all(records["unmoved"] <= records["asked"])
+    assert np.all(records["asked"] <= records["written"])
+    assert np.all(records["least"] <= records["most"])
+    assert not records[net.plan.tensors["kind"] == FLOAT32]["written"].any()
+
+
 def is_large(plan: PlanBytes) -> bool:
     """Whether its memory or its buffers would take the time of many others."""
     h = plan.header[0]
@@ -316,6 +327,8 @@ def run(data: bytes, mode: int, seed: int, ends: Counter[str] | None = None) -> 
     with quant.float_mode():
         assert net.open() == "OK"
         fill(net, mode, rng)
+        records = np.zeros(len(net.plan.tensors), RECORD)  # the sanitizers watch its end
+        assert net.attach(records if seed % 2 else None) == "OK"
         for rows in (net.batch, 1, int(rng.integers(1, net.batch + 1))):
             step = int(rng.choice([0, 1, 255, 256, 2**32 - 1]))
             lr = float(rng.choice([0.0, 0.1, 1e-6, 1e30]))
@@ -333,6 +346,7 @@ def run(data: bytes, mode: int, seed: int, ends: Counter[str] | None = None) -> 
             net.infer(io["x"], rows, io["out"])
             if mode == GARBAGE or rng.integers(4) == 0:
                 fill(net, int(rng.integers(3)), rng)
+        check_counts(net, records)
     return "OK"
 
 

@@ -34,7 +34,8 @@ qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *
 {
     const bool outer = plan->rows == QFW_ROWS_OUTER, axis = plan->rows == QFW_ROWS_AXIS;
     const int64_t by_axis = axis ? rows : 1;
-    qfw_operand o = {plan, {{0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, NULL, NULL, NULL}, 0, 0, 0, NULL};
+    qfw_operand o = {plan, {{0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, NULL, NULL, NULL}, 0, 0, 0, NULL,
+                     NULL};
     o.t.format.kind = plan->kind;
     o.t.format.bits = plan->bits;
     o.t.format.container = plan->container;

@@ -1,6 +1,7 @@
 /* From one format to another, within a plan: convert, relu, mask. */
 #include "base/layout.h"
 #include "base/round.h"
+#include "engine/count.h"
 #include "engine/engine.h"
 #include "engine/rescale.h"
 #include "kernels/codes.h"
@@ -57,7 +58,9 @@ static qfw_status encode(const qfw_call *call, const qfw_operand *src, const qfw
     } else {
         how.dynamic = 1;
     }
-    return qfw_convert_hinted(call->kernels, &src->t, &dst->t, &how, &hints, &saturated);
+    QFW_TRY(qfw_convert_hinted(call->kernels, &src->t, &dst->t, &how, &hints, &saturated));
+    qfw_count_encoded(dst, saturated);
+    return QFW_OK;
 }
 
 qfw_status qfw_encode_part(const qfw_call *call, const qfw_operand *src, const qfw_operand *dst,
@@ -97,6 +100,7 @@ qfw_status qfw_op_convert(const qfw_call *call)
     uint64_t saturated;
     QFW_TRY(qfw_hindsight_scales(dst, gain, s_in));
     QFW_TRY(qfw_convert_hinted(call->kernels, &src->t, &dst->t, &how, &hints, &saturated));
+    qfw_count_encoded(dst, saturated);
     const qfw_num most = src->absmax != NULL ? qfw_largest_sum(src) : qfw_largest(&src->t, src->n);
     qfw_hindsight_ask(call, gain, most, s_in);
     return QFW_OK;

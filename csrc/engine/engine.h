@@ -21,6 +21,7 @@ typedef struct {
     int64_t row;    /* elements of a row; n without rows */
     int64_t scales; /* 0 for Float32 */
     uint32_t *absmax;
+    qfw_counter *counter; /* NULL: nothing is counted */
 } qfw_operand;
 
 /* An operation with its operands. */

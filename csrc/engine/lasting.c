@@ -1,6 +1,7 @@
 /* Values of what lasts, a tile at a time: docs/numerics.md sections 7, 8 and 17. */
 #include "engine/lasting.h"
 #include "base/round.h"
+#include "engine/count.h"
 #include "kernels/codes.h"
 
 float *qfw_floats_at(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m,
@@ -53,6 +54,7 @@ static bool put(const qfw_call *call, const qfw_operand *x, qfw_rounding roundin
     bool left = false;
     qfw_codes_at(x, scale, &lo, &hi);
     (void)call->kernels->quotient_f32(value, u, n, x->t.scale[scale], &rule, steps);
+    qfw_count_floats(call, x, scale, m, value, steps, n, &rule);
     for (size_t i = 0; i < n; i++) {
         const int32_t to = less ? m[i] - steps[i] : steps[i];
         left |= to < lo - 1 || to > hi;

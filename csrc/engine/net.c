@@ -13,6 +13,7 @@ struct qfw_net {
     uint32_t next; /* the operation that may follow; NOWHERE: only a section's first */
     uint32_t rows; /* of the forward that ran */
     uint32_t has_gradients;
+    qfw_counter *counters; /* one for each tensor, the caller's; NULL: off */
 };
 
 QFW_STATIC_ASSERT(sizeof(qfw_net) <= QFW_NET_BYTES, net_fits_its_place);
@@ -131,6 +132,20 @@ qfw_status qfw_set_progress(qfw_net *net, const qfw_progress *progress)
     return QFW_OK;
 }
 
+/* ---- counters ---- */
+
+qfw_status qfw_set_counters(qfw_net *net, qfw_counter *table, size_t records)
+{
+    if (net == NULL) {
+        return QFW_E_NULL;
+    }
+    if (table != NULL && records != net->header->tensors) {
+        return QFW_E_SIZE;
+    }
+    net->counters = table;
+    return QFW_OK;
+}
+
 /* ---- walk ---- */
 
 static qfw_status bind(const qfw_net *net, const qfw_io *io, uint16_t id, uint32_t rows,
@@ -138,6 +153,7 @@ static qfw_status bind(const qfw_net *net, const qfw_io *io, uint16_t id, uint32
 {
     const qfw_plan_tensor *p = &net->tensors[id];
     QFW_TRY(qfw_measure(p, rows, x));
+    x->counter = net->counters == NULL ? NULL : net->counters + id;
     if (p->space == QFW_IO) {
         const void *in = p->codes == 0 ? io->x : io->y;
         x->t.codes = p->codes == 2 ? io->out : (void *)(uintptr_t)in;

@@ -11,6 +11,7 @@
 #include "engine/product.h"
 #include "base/layout.h"
 #include "base/round.h"
+#include "engine/count.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
@@ -200,11 +201,15 @@ static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, int6
     part.codes = (uint8_t *)part.codes + first * (qfw_slot(&part.format) / 8);
     part.layout = flat;
     if (ratio_bytes(call) == 0) {
-        return qfw_convert(call->kernels, sums, &part, &how, &saturated);
+        QFW_TRY(qfw_convert(call->kernels, sums, &part, &how, &saturated));
+    } else {
+        qfw_code_rule rule = {(qfw_rounding)how.rounding, 0, 0, 0};
+        qfw_code_range(&part.format, &rule.qmin, &rule.qmax);
+        saturated = qfw_encode_rows(call->kernels, sums, &part, &how, &rule, ratios);
     }
-    qfw_code_rule rule = {(qfw_rounding)how.rounding, 0, 0, 0};
-    qfw_code_range(&part.format, &rule.qmin, &rule.qmax);
-    (void)qfw_encode_rows(call->kernels, sums, &part, &how, &rule, ratios);
+    qfw_operand counted = *out;
+    counted.t = part;
+    qfw_count_encoded(&counted, saturated);
     return QFW_OK;
 }
 

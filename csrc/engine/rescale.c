@@ -3,6 +3,7 @@
 #include "base/layout.h"
 #include "base/random.h"
 #include "base/scale.h"
+#include "engine/count.h"
 #include "kernels/codes.h"
 
 typedef struct {
@@ -230,5 +231,6 @@ void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t
                 x->t.scale[i] = qfw_scale_lift(s, -1);
             }
         }
+        qfw_count_scale(x, i, s);
     }
 }

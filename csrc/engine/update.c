@@ -8,6 +8,7 @@
  * flags: 1 nesterov; 8 * the parameter's rounding. */
 #include "base/layout.h"
 #include "base/round.h"
+#include "engine/count.h"
 #include "engine/lasting.h"
 #include "kernels/codes.h"
 #include "kernels/loops.h"
@@ -131,7 +132,7 @@ typedef struct {
     int64_t first;       /* the element that g begins with */
     bool wide;           /* g has codes of more than 16 bits */
     bool long_w, long_v; /* the parameter, the state has: Asym(16), minus its zero point */
-    bool bytes;          /* all codes are plain int8 */
+    bool bytes;          /* all codes are plain int8, and are not counted */
     factors f;
     qfw_rounding rounding;
     qfw_rounding state_rounding;
@@ -259,6 +260,8 @@ static void move_codes(job *j, const stretch *s)
         if (j->state != NULL) {
             qfw_load_held(&j->state->t, i, n, s->state, v);
         }
+        qfw_count_codes(j->param, j->state, m, v, g, n, &move, &state_move, j->u + from,
+                        j->u_v + from);
         int32_t *of_state = j->state != NULL ? v : NULL;
         events |= j->long_w || j->long_v
                       ? move_long(m, of_state, g, n, &move, &state_move, j->u + from, j->u_v + from)
@@ -356,7 +359,7 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
         integers = integers && state->plan->kind != QFW_FLOAT32;
         j.long_v = is_wide(&state->t.format);
     }
-    j.bytes = is_bytes(&param->t.format) && is_bytes(&g->format) &&
+    j.bytes = param->counter == NULL && is_bytes(&param->t.format) && is_bytes(&g->format) &&
               (!has_state || is_bytes(&state->t.format));
     for (int64_t i = first; i < first + n;) {
         const stretch s = stretch_at(&j, i, first + n);

@@ -362,6 +362,14 @@ qfw_status qfw_get_progress(const qfw_net *net, qfw_progress *progress);
 /* micro = 0 forgets gradients that wait. */
 qfw_status qfw_set_progress(qfw_net *net, const qfw_progress *progress);
 
+/* What was seen of a tensor in codes (docs/numerics.md section 27), in a table of the caller's with
+ * a record for each tensor of the plan; table NULL: off, as a net is opened. */
+typedef struct qfw_counter {
+    uint64_t written, saturated, asked, unmoved, dead, doubled, halved;
+    float least, most; /* 0: no scale yet */
+} qfw_counter;
+qfw_status qfw_set_counters(qfw_net *net, qfw_counter *table, size_t records);
+
 /* Operations first .. first + count - 1 over `rows` rows; *done counts those that ran. */
 qfw_status qfw_walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first, uint32_t count,
                     uint32_t *done);
