@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import quant
 from ._arrays import Array
 from .formats import Float32, SymInt32
 from .lower import Tensor
@@ -80,3 +81,11 @@ class Spaces:
                 if arena and at < begin + size and begin < at + other.nbytes(batch):
                     return True
         return False
+
+
+def converted(stored: QTensor, t: Tensor) -> QTensor:
+    """The same bits where the formats are equal, else the same values as near as it goes."""
+    assert t.fmt is not None
+    if isinstance(stored.format, Float32) and t.fmt != stored.format:
+        quant.check_finite(stored.codes, f"'{t.name}'")
+    return stored.to(t.fmt, rounding="half_away")

@@ -7,18 +7,16 @@ of one sample: the batch axis is not among them.
 
 from __future__ import annotations
 
-import operator
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from enum import Enum
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from math import prod
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Literal
 
 from . import _arrays as arrays
-from .errors import QfwError, ShapeError
+from .errors import QfwError
 from .formats import Format
 from .losses import CrossEntropyLoss, Loss, MSELoss
+from .modules import RAW, Module, Parameter, Raw, Sequential, Shape, misfit, named_layers
 from .policy import Policy, layer_policy, wire_format
 
 __all__ = [
@@ -42,143 +40,10 @@ __all__ = [
     "named_layers",
 ]
 
-Shape: TypeAlias = tuple[int, ...]
-M = TypeVar("M", bound="Module")
-S = TypeVar("S", bound="Sequential")
-
 _INT32_MAX = 2**31 - 1
 _NORM_MAX = 2**16
 _MOST_CLASSES = 2**16
 _FLOAT32_MAX = 2.0**128 - 2.0**104
-
-
-class Raw(Enum):
-    """The type of RAW."""
-
-    RAW = "RAW"
-
-    def __repr__(self) -> str:
-        return "RAW"
-
-
-RAW = Raw.RAW
-"""``Linear(..., output=RAW)``: leave the accumulator; a Quant further on requantizes it."""
-
-
-class Parameter(NamedTuple):
-    """What a layer needs: a name, a shape, and the inputs that each of its outputs sums.
-
-    Initial values are U(-b, b), b = 1 / sqrt(fan_in) (`docs/numerics.md` section 18), or `value`.
-    """
-
-    name: str
-    shape: Shape
-    fan_in: int
-    value: float | None = None  # that all elements begin with, if it is one
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Module(ABC):
-    """What every layer has."""
-
-    _frozen: bool = field(default=False, init=False)
-    trains_otherwise: ClassVar[bool] = False  # whether a step runs it otherwise than inference
-
-    @abstractmethod
-    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
-        """The shape that comes out for the shape that goes in; ShapeError if it does not fit."""
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        """What the layer learns."""
-        return ()
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether its parameters are trained."""
-        return not self._frozen
-
-    def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """Freezes the parameters (False) or trains them (True), in place."""
-        object.__setattr__(self, "_frozen", not requires_grad)
-        return self
-
-
-@dataclass(frozen=True, eq=False, repr=False, init=False)
-class Sequential(Module):
-    """y = layer_n(... layer_1(layer_0(x))); layers in order, or one dict of names and layers."""
-
-    _children: tuple[tuple[str, Module], ...]
-
-    @overload
-    def __init__(self, *layers: Module) -> None: ...
-    @overload
-    def __init__(self, layers: Mapping[str, Module], /) -> None: ...
-    def __init__(self, *layers: Any) -> None:
-        if len(layers) == 1 and isinstance(layers[0], Mapping):
-            children = tuple(layers[0].items())
-        else:
-            children = tuple((str(i), layer) for i, layer in enumerate(layers))
-        for name, layer in children:
-            _check_name(name)
-            _check_layer(f"Sequential: layer {name!r}", layer)
-        object.__setattr__(self, "_children", children)
-
-    def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
-        for name, layer in self._children:
-            in_shape = layer.out_shape(in_shape, _join(path, name))
-        return in_shape
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Those of all layers, by their paths: ``0.weight``."""
-        return tuple(
-            p._replace(name=_join(name, p.name))
-            for name, layer in self._children
-            for p in layer.parameters()
-        )
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether any layer is trained."""
-        return any(layer.requires_grad for layer in self)
-
-    def requires_grad_(self: S, requires_grad: bool = True) -> S:
-        """Freezes or trains every layer in it."""
-        for layer in self:
-            layer.requires_grad_(requires_grad)
-        return self
-
-    def named_children(self) -> Iterator[tuple[str, Module]]:
-        return iter(self._children)
-
-    def __len__(self) -> int:
-        return len(self._children)
-
-    def __iter__(self) -> Iterator[Module]:
-        return (layer for _, layer in self._children)
-
-    @overload
-    def __getitem__(self, index: int) -> Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequential: ...
-    def __getitem__(self, index: int | slice) -> Module:
-        """A layer, or a Sequential of some, which keep their names as in PyTorch."""
-        if isinstance(index, slice):
-            return Sequential(dict(self._children[index]))
-        at = operator.index(index)
-        if not -len(self) <= at < len(self):
-            raise IndexError(f"layer {at} of a Sequential with {len(self)}")
-        return self._children[at][1]
-
-    def __getattr__(self, name: str) -> Module:
-        """A layer by its name."""
-        for child, layer in self.__dict__.get("_children", ()):
-            if child == name:
-                return layer  # type: ignore[no-any-return]  # __dict__ knows no types
-        raise AttributeError(f"Sequential has no layer or attribute {name!r}")
-
-    def __repr__(self) -> str:
-        lines = [f"\n({name}): {layer!r}".replace("\n", "\n  ") for name, layer in self._children]
-        return "Sequential(" + "".join(lines) + ("\n)" if lines else ")")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -209,7 +74,7 @@ class Linear(Module):
 
     def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
         if in_shape[-1:] != (self.in_features,):
-            raise _misfit(path, self, in_shape, self._remedy(in_shape))
+            raise misfit(path, self, in_shape, self._remedy(in_shape))
         return (*in_shape[:-1], self.out_features)
 
     def _remedy(self, in_shape: Shape) -> str:
@@ -268,7 +133,7 @@ class LayerNorm(Module):
 
     def out_shape(self, in_shape: Shape, path: str = "") -> Shape:
         if in_shape[-len(self.shape) :] != self.shape:
-            raise _misfit(path, self, in_shape, f"its last axes must be {self.shape}")
+            raise misfit(path, self, in_shape, f"its last axes must be {self.shape}")
         return in_shape
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -327,13 +192,13 @@ class Softmax(Module):
         last = len(in_shape)
         if last == 0 or in_shape[-1] > _MOST_CLASSES:
             legal = f"the last axis must have 1 to {_MOST_CLASSES} elements"
-            raise _misfit(path, self, in_shape, legal)
+            raise misfit(path, self, in_shape, legal)
         if self.dim is None and last > 1:
             legal = "PyTorch takes another axis than the last without dim: write dim=-1"
-            raise _misfit(path, self, in_shape, legal)
+            raise misfit(path, self, in_shape, legal)
         if self.dim not in (None, -1, last):
             legal = f"dim must be the last axis, -1 or {last}; others are not supported yet"
-            raise _misfit(path, self, in_shape, legal)
+            raise misfit(path, self, in_shape, legal)
         return in_shape
 
     def __repr__(self) -> str:
@@ -378,12 +243,12 @@ class Flatten(Module):
         rank = 1 + len(in_shape)
         if not all(-rank <= axis < rank for axis in (self.start_dim, self.end_dim)):
             legal = f"with the batch it has {rank} axes: dims must be {-rank} to {rank - 1}"
-            raise _misfit(path, self, in_shape, legal)
+            raise misfit(path, self, in_shape, legal)
         first, last = self.start_dim % rank, self.end_dim % rank
         if first > last:
-            raise _misfit(path, self, in_shape, "start_dim must not come after end_dim")
+            raise misfit(path, self, in_shape, "start_dim must not come after end_dim")
         if first == 0 < last:
-            raise _misfit(path, self, in_shape, "axis 0 is the batch: start_dim must be 1 or more")
+            raise misfit(path, self, in_shape, "axis 0 is the batch: start_dim must be 1 or more")
         if first == 0:
             return in_shape
         merged = prod(in_shape[first - 1 : last])
@@ -410,38 +275,6 @@ class Quant(Module):
         return f"Quant({'' if self.fmt is None else self.fmt})"
 
 
-def named_layers(model: Module) -> tuple[tuple[str, Module], ...]:
-    """Every layer that is no container with its path (``2.1``), in the order of the data.
-
-    A layer that is the whole model has the path ``0``, as in ``Sequential(layer)``.
-    """
-    _check_layer("model", model)
-    layers = tuple(_walk("", model if isinstance(model, Sequential) else Sequential(model)))
-    if not layers:
-        raise QfwError(f"empty model: {model!r} has no layer; give it one, such as Linear(4, 2)")
-    seen: dict[int, str] = {}
-    for path, layer in layers:
-        first = seen.setdefault(id(layer), path)
-        if first != path:
-            raise QfwError(
-                f"layers {first!r} and {path!r} are one object, {layer!r}: make two, shared "
-                "weights are not supported yet"
-            )
-    return layers
-
-
-def _walk(path: str, model: Sequential) -> Iterator[tuple[str, Module]]:
-    for name, layer in model.named_children():
-        if isinstance(layer, Sequential):
-            yield from _walk(_join(path, name), layer)
-        else:
-            yield _join(path, name), layer
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
 def _size(name: str, value: object) -> int:
     return arrays.integer(value, name, 1, _INT32_MAX)
 
@@ -462,30 +295,3 @@ def _printed(layer: Module, names: Sequence[str]) -> str:
     given = [(name, getattr(layer, name)) for name in ("policy", "output")]
     args += [f"{name}={value!r}" for name, value in given if value is not None]
     return f"{type(layer).__name__}({', '.join(args)})"
-
-
-def _check_name(name: object) -> None:
-    """A name is a step of a path, and an attribute of its Sequential."""
-    if not isinstance(name, str) or not name or "." in name:
-        raise QfwError(f"Sequential: a layer's name must be text without a dot, not {name!r}")
-    if hasattr(Sequential, name):
-        raise QfwError(f"Sequential: {name!r} is no name for a layer: it is an attribute already")
-
-
-def _check_layer(what: str, layer: object) -> None:
-    if isinstance(layer, Module):
-        return
-    if isinstance(layer, Loss):
-        hint = "a loss is no layer: give it to compile as loss"
-    elif isinstance(layer, type) and issubclass(layer, Module):
-        hint = f"that is a class: write {layer.__name__}(...)"
-    elif isinstance(layer, (list, tuple)):
-        hint = "write Sequential(*layers)"
-    else:
-        hint = "such as Linear(4, 2)"
-    raise QfwError(f"{what} must be a layer, not {layer!r}; {hint}")
-
-
-def _misfit(path: str, layer: Module, in_shape: Shape, remedy: str) -> ShapeError:
-    where = f"layer {path!r}, {layer!r}" if path else repr(layer)
-    return ShapeError(f"{where}: what enters it has the shape {in_shape} (no batch axis); {remedy}")

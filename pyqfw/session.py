@@ -14,8 +14,8 @@ from . import calibrate, feed, initial, quant, saving
 from . import counters as counting
 from ._arrays import Array, integer
 from ._core import ffi, lib
-from ._spaces import Spaces, aligned
-from .counters import Counters
+from ._spaces import Spaces, aligned, converted
+from ._views import Views
 from .errors import NonFiniteError, QfwError
 from .formats import Float32
 from .lower import Op, Tensor
@@ -40,7 +40,7 @@ class Mark(NamedTuple):
     source: dict[str, Array]
 
 
-class Session:
+class Session(Views):
     """A network that can be stepped, asked and looked into.
 
     ``step(x, y)`` is ``forward(x)``, ``backward(y)``, ``update()``: the same operations, so the
@@ -110,8 +110,7 @@ class Session:
             self._targets.blame(labels)
         if self._unset("gain"):
             feed.blame(data, x)
-            first = slice(self._plan.rows)
-            self._calibrate(data[first], self._labels(y, rows)[first])
+            self._calibrate(data, self._labels(y, rows))
         kept = self._begin(several)
         with quant.float_mode():
             pointers = ffi.from_buffer(data), ffi.from_buffer(labels)
@@ -228,69 +227,12 @@ class Session:
         progress.lr = optimizer.with_lr(value).lr  # checked there
         self._done(lib.qfw_set_progress(self._net, progress), "lr")
 
-    def tensor(self, name: str) -> QTensor:
-        """A parameter ("0.weight"), optimizer state ("0.weight:momentum") or gain of a hindsight
-        range ("0:wire gain": the one in force, and the next one) as it is stored."""
-        program = self._plan.program
-        known = {**program.parameters, **program.states, **program.gains}
-        return self._spaces.read(_known(known, name, "tensor"), self._rows)
-
-    def grad(self, name: str) -> QTensor:
-        """A parameter's gradient as it is stored."""
-        program = self._plan.program
-        self._needs_loss(f"grad('{name}')")
-        parameter = _known(program.parameters, name, "grad")
-        grad = program.gradients.get(name)
-        if grad is None:
-            frozen = parameter.space == "const"
-            why = "it is frozen" if frozen else 'grads="fused" updates at once and stores none'
-            raise QfwError(f"grad('{name}'): there is no gradient: {why}")
-        if not self._has_gradients:
-            raise QfwError(f"grad('{name}'): no backward has run yet")
-        return self._spaces.read(grad, self._rows)
-
-    def wire(self, layer: str) -> QTensor:
-        """A layer's output, of the last forward. Layers that are one operation share a wire.
-
-        Where it has several scales, its shape is that of what reads it.
-        """
-        t = _known(self._plan.program.wires, layer, "wire")
-        written = [i for i, op in enumerate(self._plan.ops) if t in op.written]
-        if self._last < 0 or self._last < min(written):
-            raise QfwError(f"wire('{layer}'): there is none before a forward, or after a predict")
-        if self._spaces.overwritten(t, max(i for i in written if i <= self._last), self._last):
-            raise QfwError(
-                f"wire('{layer}'): its memory has been used again since; look right after "
-                f"forward(), or use trace(), which shows it as it is made"
-            )
-        found = self._spaces.read(t, self._rows)
-        node = next((n for n in self._plan.nodes if n.path == layer), None)
-        if node is None or found.format.axis is not None or found.format.group is not None:
-            return found
-        return QTensor(found._stored._replace(shape=(self._rows, *node.out_shape)))
-
     def count(self, on: bool = True) -> None:
         """Begins to count, from zero; or stops. No bit of a step depends on it, only its time."""
         records = counting.table(self._plan.program)
         table = ffi.cast("qfw_counter *", ffi.from_buffer(records)) if on else ffi.NULL
         self._done(lib.qfw_set_counters(self._net, table, len(records)), "count")
         self._counters = records if on else None  # the core writes into it
-
-    def counters(self, reset: bool = False) -> Counters:
-        """What rounding and clamping did to each tensor since `count()`; reset: begin again."""
-        if self._counters is None:
-            raise QfwError(
-                "counters: nothing is counted; call count() first, or open the net with "
-                "Session(plan, counters=True)"
-            )
-        found = counting.read(self._plan.program, self._counters)
-        if reset:
-            self._counters[:] = 0
-        return found
-
-    def state_dict(self) -> dict[str, Array]:
-        """The parameters' values: float32, by PyTorch's names."""
-        return {name: _values(self.tensor(name)) for name in self._plan.program.parameters}
 
     def load_state_dict(self, values: Mapping[str, npt.ArrayLike], strict: bool = True) -> None:
         """Sets parameters, encoded in their formats; all of them unless not strict."""
@@ -318,6 +260,11 @@ class Session:
     def save(self, path: saving.PathName) -> None:
         """Writes what a resumed run needs (docs/files.md); the old file stands until it is done."""
         now = self._get()
+        if now.micro:
+            raise QfwError(
+                "save: gradients of micro-batches wait for their update, and are not saved; call "
+                "update() first"
+            )
         progress = {name: getattr(now, name) for name in _PROGRESS}
         tensors = {t.name: self._spaces.read(t, 1) for t in saving.kept(self._plan)}
         saving.write(path, saving.Saved(self._plan, progress, self.epochs, tensors, self._source))
@@ -357,12 +304,12 @@ class Session:
             if name in other._source and stored.format != t.fmt:
                 self._spaces.write(t, self._encoded(t, other._source[name]))
             else:
-                self._spaces.write(t, _converted(stored, t))
+                self._spaces.write(t, converted(stored, t))
         self._source = dict(other._source)
         same = self._plan.request.optimizer == other._plan.request.optimizer
         for name, t in mine.states.items():
             if same and name in theirs.states:
-                self._spaces.write(t, _converted(other._spaces.read(theirs.states[name], 1), t))
+                self._spaces.write(t, converted(other._spaces.read(theirs.states[name], 1), t))
         for name, gain in self._gains.items():
             if calibrate.relation(mine, name) == calibrate.relation(theirs, name):
                 gain[:] = other._gains[name]
@@ -383,13 +330,15 @@ class Session:
         return [name for name in missing if name.endswith(ending)]
 
     def _calibrate(self, data: Array, labels: Array | None) -> None:
-        """Gives those their first value, of what this batch asks for under dynamic ranges; without
-        labels, those of the forward."""
+        """Gives those their first value, of what the first micro-batch asks for under dynamic
+        ranges; without labels, those of the forward."""
+        data = data[: self._plan.rows]
         twin = Session(build(self._plan.request, watching=True))
         twin._take_over(self)
         end = None if labels is not None else twin._plan.section("backward").start
         empty = np.empty(0, np.int32)
-        walked = islice(twin._traced(data, empty if labels is None else labels), end)
+        labels = empty if labels is None else labels[: len(data)]
+        walked = islice(twin._traced(data, labels), end)
         found = calibrate.gains(
             (op for op, _ in walked),
             twin._plan.program.watched,
@@ -479,10 +428,6 @@ class Session:
         assert t is not None
         return float(self._spaces.parts(t, 1)[0].view(np.float32)[0])
 
-    def _needs_loss(self, what: str) -> None:
-        if self._plan.request.loss is None:
-            raise QfwError(f"{what}: this plan was compiled without a loss")
-
     def _needs_optimizer(self, what: str) -> None:
         self._needs_loss(what)
         if self._plan.request.optimizer is None:
@@ -567,23 +512,3 @@ def _may_fail_late(plan: Plan) -> bool:
         op.kernel == "clip_factor" or (op.kernel in makes_codes and op.used[1].fmt == Float32())
         for op in late
     )
-
-
-def _converted(stored: QTensor, t: Tensor) -> QTensor:
-    """The same bits where the formats are equal, else the same values as near as it goes."""
-    assert t.fmt is not None
-    if isinstance(stored.format, Float32) and t.fmt != stored.format:
-        quant.check_finite(stored.codes, f"'{t.name}'")
-    return stored.to(t.fmt, rounding="half_away")
-
-
-def _values(t: QTensor) -> Array:
-    """Values as float32; those of Float32 as they are, finite or not."""
-    return t.codes.copy() if isinstance(t.format, Float32) else t.numpy()
-
-
-def _known(items: Mapping[str, Tensor], name: str, what: str) -> Tensor:
-    if not isinstance(name, str) or name not in items:
-        legal = ", ".join(map(repr, items)) or "none"
-        raise QfwError(f"{what}({name!r}): no such name; there are {legal}")
-    return items[name]

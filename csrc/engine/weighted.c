@@ -133,6 +133,7 @@ qfw_status qfw_op_weighted_cross_entropy_s16(const qfw_call *call)
     error->t.scale[0] = qfw_scale_quot(0x1p-12f, n);
     error->absmax[0] = call->kernels->absmax_s32(error->t.codes, (size_t)error->n);
     *(float *)call->at[3].t.codes = qfw_div_f32(qfw_wide_f32(&loss) * 0x1p-38f, n);
+    qfw_take_share(call, error);
     return QFW_OK;
 }
 
@@ -183,7 +184,6 @@ static qfw_status row_f32(const qfw_call *call, int64_t row, float weights, floa
         }
     }
     *loss = hit * (of_all + (top - z[label])) + soft * smooth;
-    qfw_take_share(call, &call->at[0]);
     return QFW_OK;
 }
 

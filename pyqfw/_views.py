@@ -1,0 +1,99 @@
+"""Looking into a session: tensors as they stand in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import counters as counting
+from ._arrays import Array
+from ._spaces import Spaces
+from .counters import Counters
+from .errors import QfwError
+from .formats import Float32
+from .lower import Tensor
+from .plan import Plan
+from .tensor import QTensor
+
+
+class Views:
+    """What a session shows. It owns what is named here."""
+
+    _plan: Plan
+    _spaces: Spaces
+    _rows: int  # of the last forward
+    _last: int  # the operation that ran last; what it and those before wrote is there
+    _has_gradients: bool
+    _counters: Array | None
+
+    def tensor(self, name: str) -> QTensor:
+        """A parameter ("0.weight"), optimizer state ("0.weight:momentum") or gain of a hindsight
+        range ("0:wire gain": the one in force, and the next one) as it is stored."""
+        program = self._plan.program
+        known = {**program.parameters, **program.states, **program.gains}
+        return self._spaces.read(_known(known, name, "tensor"), self._rows)
+
+    def grad(self, name: str) -> QTensor:
+        """A parameter's gradient as it is stored."""
+        program = self._plan.program
+        self._needs_loss(f"grad('{name}')")
+        parameter = _known(program.parameters, name, "grad")
+        grad = program.gradients.get(name)
+        if grad is None:
+            frozen = parameter.space == "const"
+            why = "it is frozen" if frozen else 'grads="fused" updates at once and stores none'
+            raise QfwError(f"grad('{name}'): there is no gradient: {why}")
+        if not self._has_gradients:
+            raise QfwError(f"grad('{name}'): no backward has run yet")
+        return self._spaces.read(grad, self._rows)
+
+    def wire(self, layer: str) -> QTensor:
+        """A layer's output, of the last forward. Layers that are one operation share a wire.
+
+        Where it has several scales, its shape is that of what reads it.
+        """
+        t = _known(self._plan.program.wires, layer, "wire")
+        written = [i for i, op in enumerate(self._plan.ops) if t in op.written]
+        if self._last < 0 or self._last < min(written):
+            raise QfwError(f"wire('{layer}'): there is none before a forward, or after a predict")
+        if self._spaces.overwritten(t, max(i for i in written if i <= self._last), self._last):
+            raise QfwError(
+                f"wire('{layer}'): its memory has been used again since; look right after "
+                f"forward(), or use trace(), which shows it as it is made"
+            )
+        found = self._spaces.read(t, self._rows)
+        node = next((n for n in self._plan.nodes if n.path == layer), None)
+        if node is None or found.format.axis is not None or found.format.group is not None:
+            return found
+        return QTensor(found._stored._replace(shape=(self._rows, *node.out_shape)))
+
+    def counters(self, reset: bool = False) -> Counters:
+        """What rounding and clamping did to each tensor since `count()`; reset: begin again."""
+        if self._counters is None:
+            raise QfwError(
+                "counters: nothing is counted; call count() first, or open the net with "
+                "Session(plan, counters=True)"
+            )
+        found = counting.read(self._plan.program, self._counters)
+        if reset:
+            self._counters[:] = 0
+        return found
+
+    def state_dict(self) -> dict[str, Array]:
+        """The parameters' values: float32, by PyTorch's names."""
+        return {name: _values(self.tensor(name)) for name in self._plan.program.parameters}
+
+    def _needs_loss(self, what: str) -> None:
+        if self._plan.request.loss is None:
+            raise QfwError(f"{what}: this plan was compiled without a loss")
+
+
+def _values(t: QTensor) -> Array:
+    """Values as float32; those of Float32 as they are, finite or not."""
+    return t.codes.copy() if isinstance(t.format, Float32) else t.numpy()
+
+
+def _known(items: Mapping[str, Tensor], name: str, what: str) -> Tensor:
+    if not isinstance(name, str) or name not in items:
+        legal = ", ".join(map(repr, items)) or "none"
+        raise QfwError(f"{what}({name!r}): no such name; there are {legal}")
+    return items[name]
