@@ -15,6 +15,7 @@ Array: TypeAlias = npt.NDArray[Any]
 REALS = ("float32", "float64", "float16", "bfloat16")
 CODES = ("int8", "uint8", "int16", "uint16", "int32")
 _INT32 = np.iinfo(np.int32)
+_MOST = float(np.finfo(np.float64).max)
 _FLT_MIN = float(np.finfo(np.float32).tiny)
 _FLT_MAX = float(np.finfo(np.float32).max)
 
@@ -89,7 +90,7 @@ def normal_float32(value: object, name: str) -> float:
 
 
 def number(value: object, name: str, low: float, high: float) -> float:
-    """A real number between low and high, as a float; no negative zero."""
+    """A real number from low to high, as a float; no negative zero."""
     if not isinstance(value, (bool, np.bool_)) and isinstance(value, Real):
         try:
             found = float(value) + 0.0
@@ -97,7 +98,8 @@ def number(value: object, name: str, low: float, high: float) -> float:
             found = float("inf")
         if low <= found <= high:
             return found
-    raise QfwError(f"{name} must be a number between {low} and {high}, not {value!r}")
+    ends = f"number between {low} and {high}" if high < _MOST else f"finite number >= {low:g}"
+    raise QfwError(f"{name} must be a {ends}, not {value!r}")
 
 
 def int32(value: object, name: str) -> int:

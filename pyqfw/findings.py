@@ -184,7 +184,7 @@ def _softmax_before_cross_entropy(case: Case) -> Iterator[Fact]:
         return
     through = (nn.Quant, nn.Flatten)  # leave what a softmax made a softmax
     last = next((n for n in reversed(case.nodes) if not isinstance(n.layer, through)), None)
-    if last is not None and type(last.layer).__name__ == "Softmax":
+    if last is not None and isinstance(last.layer, nn.Softmax):
         yield Fact(
             last.path,
             "CrossEntropyLoss takes logits and has a softmax of its own: after this one no class "

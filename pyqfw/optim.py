@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from numbers import Real
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -89,11 +88,11 @@ class Optimizer(ABC):
     def _check(self, *numbers: str) -> None:
         """What all optimizers have, and these numbers."""
         for name in ("lr", *numbers):
-            self._set(name, _number(f"{self._name}: {name}", getattr(self, name)))
+            self._set(name, arrays.normal_float32(getattr(self, name), f"{self._name}: {name}"))
         what = f"{self._name}: rounding"
         self._set("rounding", ROUNDINGS[arrays.choice(self.rounding, what, ROUNDINGS)])
         if self.max_grad_norm is not None:
-            norm = _number(f"{self._name}: max_grad_norm", self.max_grad_norm)
+            norm = arrays.normal_float32(self.max_grad_norm, f"{self._name}: max_grad_norm")
             if norm == 0.0:
                 raise QfwError(f"{self._name}: max_grad_norm must be None or positive, not 0")
             self._set("max_grad_norm", norm)
@@ -268,7 +267,7 @@ class AdamW(Optimizer):
         pair = self.betas if isinstance(self.betas, (tuple, list)) else ()
         if len(pair) != 2:
             raise QfwError(f"AdamW: betas must be a pair of numbers, not {self.betas!r}")
-        self._set("betas", tuple(_number("AdamW: betas", beta) for beta in pair))
+        self._set("betas", tuple(arrays.normal_float32(beta, "AdamW: betas") for beta in pair))
         if max(map(_fixed, self.betas)) >= 1 << 32:
             raise QfwError(f"AdamW: betas must be 0..1 - 2^-32, not {self.betas}")
         self._freeze_groups()
@@ -285,18 +284,6 @@ class AdamW(Optimizer):
 
 def _fixed(beta: float) -> int:
     return round(min(beta, 2.0) * 2.0**32)
-
-
-def _number(name: str, value: object) -> float:
-    """A number >= 0 that float32 holds."""
-    if not isinstance(value, bool) and isinstance(value, Real):
-        try:
-            number = float(value) + 0.0  # no negative zero
-        except OverflowError:
-            number = float("inf")
-        if _representable(number):
-            return number
-    raise QfwError(f"{name} must be 0 or a positive normal float32, not {value!r}")
 
 
 def _representable(value: float) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from math import cos, isfinite, pi
-from numbers import Real
+from math import cos, pi
 
 from . import _arrays as arrays
 from .errors import QfwError
 
 _MOST = 1 << 31
+_MOST_LR = sys.float_info.max
 
 
 class Schedule:
@@ -17,7 +18,7 @@ class Schedule:
 
     def __call__(self, lr: float, epoch: int) -> float:
         """The rate of this epoch."""
-        base = _number(f"{self}: lr", lr, 0.0)
+        base = arrays.number(lr, f"{self}: lr", 0, _MOST_LR)
         return float(self._rate(base, arrays.integer(epoch, f"{self}: epoch", 0, _MOST)))
 
     def _rate(self, lr: float, epoch: int) -> float:
@@ -40,7 +41,7 @@ class StepLR(Schedule):
 
     def __post_init__(self) -> None:
         self._set("step_size", _count(self._name, "step_size", self.step_size))
-        self._set("gamma", _number(f"{self._name}: gamma", self.gamma, 0.0))
+        self._set("gamma", arrays.number(self.gamma, f"{self._name}: gamma", 0, _MOST_LR))
 
     def _rate(self, lr: float, epoch: int) -> float:
         return _power(lr, self.gamma, epoch // self.step_size)
@@ -53,7 +54,7 @@ class ExponentialLR(Schedule):
     gamma: float
 
     def __post_init__(self) -> None:
-        self._set("gamma", _number(f"{self._name}: gamma", self.gamma, 0.0))
+        self._set("gamma", arrays.number(self.gamma, f"{self._name}: gamma", 0, _MOST_LR))
 
     def _rate(self, lr: float, epoch: int) -> float:
         return _power(lr, self.gamma, epoch)
@@ -68,7 +69,7 @@ class CosineAnnealingLR(Schedule):
 
     def __post_init__(self) -> None:
         self._set("T_max", _count(self._name, "T_max", self.T_max))
-        self._set("eta_min", _number(f"{self._name}: eta_min", self.eta_min, 0.0))
+        self._set("eta_min", arrays.number(self.eta_min, f"{self._name}: eta_min", 0, _MOST_LR))
 
     def _rate(self, lr: float, epoch: int) -> float:
         turn = epoch % (2 * self.T_max)  # its period: an angle that stays small stays exact
@@ -86,7 +87,7 @@ class LinearWarmup(Schedule):
 
     def __post_init__(self) -> None:
         self._set("epochs", _count(self._name, "epochs", self.epochs))
-        self._set("start", _number(f"{self._name}: start", self.start, 0.0))
+        self._set("start", arrays.number(self.start, f"{self._name}: start", 0, _MOST_LR))
         if self.start > 1.0:
             raise QfwError(f"{self._name}: start must be 0..1, not {self.start}")
         if self.then is not None and not isinstance(self.then, Schedule):
@@ -100,17 +101,6 @@ class LinearWarmup(Schedule):
 
 def _count(owner: str, name: str, value: object) -> int:
     return arrays.integer(value, f"{owner}: {name}", 1, _MOST)
-
-
-def _number(name: str, value: object, least: float) -> float:
-    if not isinstance(value, bool) and isinstance(value, Real):
-        try:
-            number = float(value) + 0.0
-        except OverflowError:
-            number = float("inf")
-        if isfinite(number) and number >= least:
-            return number
-    raise QfwError(f"{name} must be a finite number >= {least:g}, not {value!r}")
 
 
 def _power(lr: float, gamma: float, n: int) -> float:

@@ -161,7 +161,7 @@ class Colour(enum.Enum):
         Mine(),
         Rows(nn.ReLU()),
         Colour.RED,
-        object(),
+        ValueError(),
         print,
         nn.Linear,
         {1, 2},

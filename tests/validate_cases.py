@@ -178,6 +178,14 @@ CASES = {
         ),
         (asked(policy=F32, optimizer=PLAIN, batch=1), [""], asked(optimizer=PLAIN, batch=1)),
     ],
+    "softmax-before-cross-entropy": [
+        (
+            asked(nn.Sequential(nn.Linear(12, 4), *layers)),
+            ["1"],
+            asked(nn.Sequential(nn.Linear(12, 9), nn.Softmax(), nn.Linear(9, 4), *layers[1:])),
+        )
+        for layers in ([nn.Softmax()], [nn.Softmax(), nn.Quant()], [nn.Softmax(), nn.Flatten()])
+    ],
     "second-moment-bits": [
         (
             asked(optimizer=ADAMW),

@@ -158,6 +158,10 @@ qfw_status qfw_add_part(const qfw_call *call, const qfw_operand *acc, const qfw_
 
 /* ---- engine/product.c ---- */
 
+/* What is wrong with accumulators, rows x columns, that have a scale for each row, each column. */
+const char *qfw_acc_fault(const qfw_operand *acc, int64_t rows, int64_t columns, bool by_row,
+                          bool by_column);
+
 /* Whether a matrix of rows x columns has a scale for each row. */
 bool qfw_has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns);
 

@@ -57,19 +57,6 @@ static const char *row_fault(const qfw_operand *x, sizes s)
                                                                       : "more than a scale a row";
 }
 
-/* Accumulators with the scales that they should have. */
-static const char *acc_fault(const qfw_operand *acc, sizes s, bool by_row, bool by_column)
-{
-    const qfw_layout *l = &acc->t.layout;
-    const bool matrix = l->outer == s.m && l->axis == s.n && l->inner == 1;
-    const bool fits = by_column ? matrix && l->group == 1 && (l->shared == 0) == by_row
-                      : by_row  ? matrix && l->group >= l->axis && l->shared == 0
-                                : acc->plan->rows == QFW_ROWS_AXIS;
-    return fits && (acc->plan->rows == QFW_ROWS_OUTER) == (by_row || by_column)
-               ? NULL
-               : "the scales of the accumulator";
-}
-
 static uint64_t largest(const qfw_operand *x)
 {
     return (UINT64_C(1) << (x->plan->bits - 1)) - 1;
@@ -117,7 +104,8 @@ const char *qfw_rule_normalize_s32(const qfw_call *call)
     }
     const sizes s = sizes_of(call);
     broken = row_fault(&call->at[1], s);
-    broken = broken != NULL ? broken : acc_fault(&call->at[0], s, false, has_columns(call));
+    broken =
+        broken != NULL ? broken : qfw_acc_fault(&call->at[0], s.m, s.n, false, has_columns(call));
     if (broken != NULL) {
         return broken;
     }
@@ -190,7 +178,7 @@ const char *qfw_rule_normalize_back_s32(const qfw_call *call)
     const sizes s = sizes_of(call);
     broken = row_fault(&call->at[1], s);
     broken = broken != NULL ? broken : row_fault(&call->at[2], s);
-    broken = broken != NULL ? broken : acc_fault(&call->at[0], s, true, false);
+    broken = broken != NULL ? broken : qfw_acc_fault(&call->at[0], s.m, s.n, true, false);
     if (broken != NULL) {
         return broken;
     }
@@ -222,9 +210,9 @@ const char *qfw_rule_columns_s32(const qfw_call *call)
     const char *broken = sizes_fault(call, 1);
     const sizes s = sizes_of(call);
     broken = broken != NULL ? broken : row_fault(&call->at[1], s);
-    return broken != NULL
-               ? broken
-               : acc_fault(&call->at[0], s, qfw_by_rows(&call->at[1]), call->at[2].scales != 1);
+    return broken != NULL ? broken
+                          : qfw_acc_fault(&call->at[0], s.m, s.n, qfw_by_rows(&call->at[1]),
+                                          call->at[2].scales != 1);
 }
 
 /* |a|, |b| <= 2^15. */

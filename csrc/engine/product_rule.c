@@ -25,6 +25,19 @@ const char *qfw_rule_product_f32(const qfw_call *call)
 }
 
 /* A matrix of rows x columns with a scale for each row, or for each column. */
+const char *qfw_acc_fault(const qfw_operand *acc, int64_t rows, int64_t columns, bool by_row,
+                          bool by_column)
+{
+    const qfw_layout *l = &acc->t.layout;
+    const bool matrix = l->outer == rows && l->axis == columns && l->inner == 1;
+    const bool fits = by_column ? matrix && l->group == 1 && (l->shared == 0) == by_row
+                      : by_row  ? matrix && l->group >= l->axis && l->shared == 0
+                                : acc->plan->rows == QFW_ROWS_AXIS;
+    return fits && (acc->plan->rows == QFW_ROWS_OUTER) == (by_row || by_column)
+               ? NULL
+               : "the scales of the accumulator";
+}
+
 bool qfw_has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns)
 {
     const qfw_layout *l = &x->t.layout;
@@ -59,14 +72,7 @@ static const char *scales_fault(const qfw_call *call)
     if (acc->plan->bits != 32) {
         return NULL;
     }
-    const qfw_layout *l = &acc->t.layout;
-    const bool matrix = l->outer == s.m && l->axis == s.n && l->inner == 1;
-    const bool fits = by_column ? matrix && l->group == 1 && (l->shared == 0) == by_row
-                      : by_row  ? matrix && l->group >= l->axis && l->shared == 0
-                                : acc->plan->rows == QFW_ROWS_AXIS;
-    return fits && (acc->plan->rows == QFW_ROWS_OUTER) == (by_row || by_column)
-               ? NULL
-               : "the scales of the accumulator";
+    return qfw_acc_fault(acc, s.m, s.n, by_row, by_column);
 }
 
 /* chunk * A * B fits an int32, and ceil(K A B / 2^h) + 2^30 for a bias does. */

@@ -11,14 +11,6 @@ NEAR = 1e-5  # relative, norm-wise per tensor
 LR, STEPS = 0.05, 10
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def near(ours, theirs, what):
     a, b = (np.asarray(t, np.float64) for t in (ours, theirs))
     assert a.shape == b.shape, what

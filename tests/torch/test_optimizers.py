@@ -30,14 +30,6 @@ SGD_GROUPS = {"0": {"lr": 0.01}, "2.weight": {"weight_decay": 0.1}, "4.bias": {"
 ADAM_GROUPS = {"0": {"lr": 0.001}, "2.weight": {"weight_decay": 0.0}, "4.bias": {"lr": 0.02}}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Twins:
     """One network in both libraries; `step` gives the relative error of everything kept."""
 

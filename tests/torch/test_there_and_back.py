@@ -17,14 +17,6 @@ SEEDS = range(3)
 THREE_BITS = q.Sym(3, axis=0, rounding="stochastic")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def digits():
     data = load_digits()
     x, y = (data.data / 16).astype(np.float32), data.target

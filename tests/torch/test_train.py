@@ -19,14 +19,6 @@ OPTIMIZERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def session(given, seed=3, policy=None, micro_batches=1):
     plan = q.compile(
         layers(nn),
