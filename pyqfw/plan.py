@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import dropwhile
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ from . import _arrays as arrays
 from . import nn, optim, wire
 from .errors import QfwError, ShapeError
 from .findings import Case, Finding, examine
+from .formats import Float32
 from .lower import Memory, Node, Op, Program, lower, plan_memory, trace
 from .lower.ir import SECTIONS
 from .policy import Policy
@@ -87,6 +89,17 @@ class Plan:
     @property
     def policy(self) -> Policy:
         return self.request.policy
+
+    @property
+    def may_fail_late(self) -> bool:
+        """Whether an operation that refuses NaN and infinity comes after what lasts was written."""
+        late = dropwhile(lambda op: not any(t.lasts for t in op.written), self.ops)
+        makes_codes = ("convert", "accumulate")
+        return any(
+            op.kernel == "clip_factor"
+            or (op.kernel in makes_codes and isinstance(op.used[1].fmt, Float32))
+            for op in late
+        )
 
     def section(self, name: str) -> range:
         """The numbers of a section's operations."""

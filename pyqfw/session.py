@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import dropwhile, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from . import calibrate, feed, initial, quant, saving
+from . import carry, feed, initial, quant, saving
 from . import counters as counting
 from ._arrays import Array, integer
 from ._core import ffi, lib
-from ._spaces import Spaces, aligned, converted
+from ._spaces import Spaces, aligned
 from ._views import Views
 from .errors import NonFiniteError, QfwError
-from .formats import Float32
 from .lower import Op, Tensor
 from .plan import Plan, build
 from .tensor import QTensor, quantize
@@ -78,7 +76,7 @@ class Session(Views):
         self._gains = {n: self._spaces.parts(t, 1)[0] for n, t in plan.program.gains.items()}
         self._known = not self._gains  # every gain is there
         self._first: Array | None = None  # rows of a forward whose errors have no gain yet
-        self._fragile = _may_fail_late(plan) or bool(self._gains)
+        self._fragile = plan.may_fail_late or bool(self._gains)
         self._targets = feed.targets_of(plan.request.loss, plan.nodes[-1].out_shape)
         self._end = len(plan.ops) - 1
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
@@ -223,9 +221,7 @@ class Session(Views):
         optimizer = self._plan.request.optimizer
         if optimizer is None:
             raise QfwError("lr: this plan was compiled without an optimizer")
-        progress = self._get()
-        progress.lr = optimizer.with_lr(value).lr  # checked there
-        self._done(lib.qfw_set_progress(self._net, progress), "lr")
+        self._set(lr=optimizer.with_lr(value).lr)  # checked there
 
     def count(self, on: bool = True) -> None:
         """Begins to count, from zero; or stops. No bit of a step depends on it, only its time."""
@@ -254,7 +250,7 @@ class Session(Views):
         if train is not None:
             changes["train"] = initial.trained(self._plan, train)
         net = Session(build(replace(request, **changes)))
-        net._take_over(self)
+        carry.over(self, net)
         return net
 
     def save(self, path: saving.PathName) -> None:
@@ -277,10 +273,7 @@ class Session(Views):
             net = cls(saved.plan)
             for t in saving.kept(saved.plan):
                 net._spaces.write(t, saved.tensors[t.name])
-            progress = net._get()
-            for name, value in saved.progress.items():
-                setattr(progress, name, value)
-            net._done(lib.qfw_set_progress(net._net, progress), "progress")
+            net._set(**saved.progress)
         net._source, net.epochs = saved.source, saved.epochs
         return net
 
@@ -297,30 +290,6 @@ class Session(Views):
         self._spaces.arena[: mark.data.size] = mark.data
         self._has_gradients, self._source = mark.has_gradients, mark.source
 
-    def _take_over(self, other: Session) -> None:
-        mine, theirs = self._plan.program, other._plan.program
-        for name, t in mine.parameters.items():
-            stored = other.tensor(name)
-            if name in other._source and stored.format != t.fmt:
-                self._spaces.write(t, self._encoded(t, other._source[name]))
-            else:
-                self._spaces.write(t, converted(stored, t))
-        self._source = dict(other._source)
-        same = self._plan.request.optimizer == other._plan.request.optimizer
-        for name, t in mine.states.items():
-            if same and name in theirs.states:
-                self._spaces.write(t, converted(other._spaces.read(theirs.states[name], 1), t))
-        for name, gain in self._gains.items():
-            if calibrate.relation(mine, name) == calibrate.relation(theirs, name):
-                gain[:] = other._gains[name]
-        progress = other._get()
-        keep = self._get()
-        keep.step = progress.step
-        if same:
-            keep.updates, keep.lr = progress.updates, progress.lr
-            self.epochs = other.epochs
-        self._done(lib.qfw_set_progress(self._net, keep), "recompile")
-
     def _unset(self, ending: str) -> list[str]:
         """Gains of hindsight ranges that there are not yet."""
         if self._known:
@@ -330,23 +299,17 @@ class Session(Views):
         return [name for name in missing if name.endswith(ending)]
 
     def _calibrate(self, data: Array, labels: Array | None) -> None:
-        """Gives those their first value, of what the first micro-batch asks for under dynamic
-        ranges; without labels, those of the forward."""
-        data = data[: self._plan.rows]
+        """Gives those their first value; without labels, those of the forward."""
         twin = Session(build(self._plan.request, watching=True))
-        twin._take_over(self)
-        end = None if labels is not None else twin._plan.section("backward").start
-        empty = np.empty(0, np.int32)
-        labels = empty if labels is None else labels[: len(data)]
-        walked = islice(twin._traced(data, labels), end)
-        found = calibrate.gains(
-            (op for op, _ in walked),
-            twin._plan.program.watched,
-            lambda t: twin._spaces.read(t, len(data)),
-        )
-        for name in self._unset("gain"):
-            if name in found:
-                self._gains[name].view(np.float32)[:] = found[name], 0.0
+        carry.over(self, twin)
+        carry.first_gains(self, twin, data, labels)
+
+    def _set(self, **fields: Any) -> None:
+        """Fields of the core's progress."""
+        progress = self._get()
+        for name, value in fields.items():
+            setattr(progress, name, value)
+        self._done(lib.qfw_set_progress(self._net, progress), "progress")
 
     def _load(self, values: Mapping[str, Array]) -> None:
         parameters = self._plan.program.parameters
@@ -502,13 +465,3 @@ def check_plan(data: Array, plan: Plan | None = None) -> None:
         name = f" ({tensors[fault.tensor].name})" if fault.tensor < len(tensors) else ""
         place.append(f"tensor {fault.tensor}{name}")
     raise QfwError(f"plan: {text}" + (f": {', '.join(place)}" if place else ""))
-
-
-def _may_fail_late(plan: Plan) -> bool:
-    """Whether an operation that refuses NaN and infinity comes after what lasts was written."""
-    late = dropwhile(lambda op: not any(t.lasts for t in op.written), plan.ops)
-    makes_codes = ("convert", "accumulate")
-    return any(
-        op.kernel == "clip_factor" or (op.kernel in makes_codes and op.used[1].fmt == Float32())
-        for op in late
-    )
