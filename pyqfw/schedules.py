@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import cos, pi
 
@@ -13,7 +14,7 @@ _MOST = 1 << 31
 _MOST_LR = sys.float_info.max
 
 
-class Schedule:
+class Schedule(ABC):
     """The learning rate of an epoch (0, 1, ...), made from the one that training began with."""
 
     def __call__(self, lr: float, epoch: int) -> float:
@@ -21,8 +22,9 @@ class Schedule:
         base = arrays.number(lr, f"{self}: lr", 0, _MOST_LR)
         return float(self._rate(base, arrays.integer(epoch, f"{self}: epoch", 0, _MOST)))
 
+    @abstractmethod
     def _rate(self, lr: float, epoch: int) -> float:
-        raise NotImplementedError
+        """The same, of arguments that are checked."""
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
