@@ -14,6 +14,15 @@ from test_session_errors import BAD_X, BAD_Y, X, Y
 import pyqfw as q
 from pyqfw.errors import DTypeError, QfwError, ShapeError
 
+
+@pytest.fixture(autouse=True)
+def interruptible():
+    """A process that was started in the background may ignore SIGINT, and so would its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 # --- what it refuses ------------------------------------------------------------------------------
 
 

@@ -183,9 +183,9 @@ def cases(draw):
         draw(st.lists(st.sampled_from(linear), max_size=len(linear) - 1)),
         shape,
         batch,
-        draw(st.lists(st.integers(1, batch), min_size=2, max_size=3)),
-        draw(st.integers(0, 2**32 - 1)),
-        draw(st.sampled_from([1.0, 1.0, 1e-3, 1e3, 1e-20, 0.0])),
+        rows=draw(st.lists(st.integers(1, batch), min_size=2, max_size=3)),
+        seed=draw(st.integers(0, 2**32 - 1)),
+        size=draw(st.sampled_from([1.0, 1.0, 1e-3, 1e3, 1e-20, 0.0])),
     )
 
 
