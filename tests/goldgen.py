@@ -486,7 +486,7 @@ def generate() -> dict[str, str]:
 
 
 def differences() -> list[str]:
-    """Names of gold files that are missing, different or not ours; plans and nets have files of their own."""
+    """Names of gold files that are missing, different or not ours; plan_* and net_* are others'."""
     files = generate()
     paths = (
         [p for p in GOLD.iterdir() if not p.name.startswith(("plan_", "net_"))]

@@ -236,7 +236,7 @@ def plant(suite: str, cases: list[Case]) -> None:
 
 
 def c_text(planted: str | None) -> str:
-    present = {f.stem for f in GOLD.glob("*.json") if not f.stem.startswith("plan_")}
+    present = {f.stem for f in GOLD.glob("*.json") if not f.stem.startswith(("plan_", "net_"))}
     if present != SUITES.keys():
         raise SystemExit(f"tests/gold and SUITES differ in {sorted(present ^ SUITES.keys())}")
     pools = Pools()
