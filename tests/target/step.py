@@ -1,4 +1,4 @@
-"""Writes the cases of steps.json as C constants (step.h):  step.py OUT [--plant WHAT CASE]
+"""Writes the cases of steps.json as C constants (step.h):  step.py OUT [--plant WHAT CASE | --part K OF_N]
 
 With --plant one expected number of that case is wrong, or its plan, and a run must say so.
 """
@@ -71,14 +71,23 @@ def plant(what: str, c: dict[str, Any]) -> None:
         c[what][-1] ^= 1
 
 
-def c_text(planted: list[str] | None) -> str:
+def chosen(
+    cases: dict[str, dict[str, Any]], planted: list[str] | None, part: list[int]
+) -> dict[str, dict[str, Any]]:
+    """A part of the cases, or the planted one and another."""
+    if planted is None:
+        number, parts = part
+        return dict(list(cases.items())[number::parts])
+    what, name = planted
+    if what not in PLANTS or name not in cases:
+        raise SystemExit(f"--plant: one of {', '.join(PLANTS)} and one of {', '.join(cases)}")
+    plant(what, cases[name])
+    return {n: c for n, c in cases.items() if n in (name, next(iter(cases)))}
+
+
+def c_text(planted: list[str] | None, part: list[int]) -> str:
     content = json.loads(STEPS.read_text())
-    cases: dict[str, dict[str, Any]] = {c["name"]: c for c in content["cases"]}
-    if planted is not None:
-        what, name = planted
-        if what not in PLANTS or name not in cases:
-            raise SystemExit(f"--plant: one of {', '.join(PLANTS)} and one of {', '.join(cases)}")
-        plant(what, cases[name])
+    cases = chosen({c["name"]: c for c in content["cases"]}, planted, part)
     pool = Bytes()
     rows = ",\n    ".join(case(pool, c) for c in cases.values())
     batches = zip(content["x"], content["y"], content["rows"], strict=True)
@@ -103,8 +112,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--plant", nargs=2, metavar=("WHAT", "CASE"))
+    parser.add_argument("--part", nargs=2, type=int, default=[0, 1], metavar=("NUMBER", "PARTS"))
     arguments = parser.parse_args()
-    arguments.out.write_text(c_text(arguments.plant))
+    arguments.out.write_text(c_text(arguments.plant, arguments.part))
 
 
 if __name__ == "__main__":
