@@ -1,4 +1,4 @@
-"""Writes the cases of steps.json as C constants (step.h):  step.py OUT [--plant WHAT CASE | --part K OF_N]
+"""Writes cases of steps.json as C constants (step.h):  step.py OUT [--plant WHAT CASE | --part K N]
 
 With --plant one expected number of that case is wrong, or its plan, and a run must say so.
 """
