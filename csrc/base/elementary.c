@@ -19,6 +19,25 @@ uint32_t qfw_exp2_q30(uint64_t t)
     return (v + (UINT32_C(1) << n)) >> (n + 1);
 }
 
+qfw_log2_scale qfw_log2_scale_of(qfw_num s)
+{
+    const qfw_log2_scale out = {(uint32_t)((s.mant * UINT64_C(3098164009)) >> 24), s.exp + 19};
+    return out;
+}
+
+/* The product is 0 or in [2^30, 2^63), so a shift up by 36 or more saturates it and one down by 63 or
+ * more leaves 0: neither is made longer. */
+uint64_t qfw_distance(uint32_t below, const qfw_log2_scale *s)
+{
+    const uint64_t product = (uint64_t)below * s->mu, top = UINT64_C(1) << 36;
+    if (s->shift > 0) {
+        const int32_t up = s->shift < 36 ? s->shift : 36;
+        return product > top >> up ? top : product << up;
+    }
+    const uint64_t t = product >> (s->shift > -63 ? -s->shift : 63);
+    return t < top ? t : top;
+}
+
 /* With s = 2^k (1 + x), 0 <= x < 1:  log2(1 + x) = x + x (1 - x) g(x), which is exact at both ends;
  * g = g0 - x (g1 - x (g2 - ...)) lies between 0.27 and 0.45, everything in units of 2^-32. As for
  * exp2 the brackets stay positive. x (1 - x) g < 1 - x: the sum stays below 1. 1 - x is taken as

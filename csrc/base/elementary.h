@@ -3,10 +3,23 @@
 #define QFW_BASE_ELEMENTARY_H
 
 #include "base/fixed.h"
+#include "base/scale.h"
 
 /* 2^30 * 2^-(t / 2^26), off by less than 1.4: exactly 2^30 at t = 0, 0 from t = 31 * 2^26 on, and
  * never growing with t. */
 uint32_t qfw_exp2_q30(uint64_t t);
+
+/* A scale times log2(e), as distances need it: mu * 2^shift, in units of 2^-26. */
+typedef struct {
+    uint32_t mu; /* 2^30 < mu < 2^32 */
+    int32_t shift;
+} qfw_log2_scale;
+
+/* Of mant * 2^exp, a number of 24 bits. */
+qfw_log2_scale qfw_log2_scale_of(qfw_num s);
+
+/* floor(below * mu * 2^shift), at most 2^36: what exp2 takes for e^-(below * scale). below <= 2^31. */
+uint64_t qfw_distance(uint32_t below, const qfw_log2_scale *s);
 
 /* log2(s) in units of 2^-26, off by less than 0.62, s >= 1: exact at powers of two, never falling
  * as s grows, at most 64 * 2^26. */

@@ -51,6 +51,12 @@ static inline uint32_t qfw_sub32(uint32_t a, uint32_t b)
 }
 
 /* The index of the highest set bit; x not 0. */
+#if defined(__GNUC__)
+static inline int qfw_msb64(uint64_t x)
+{
+    return 63 - __builtin_clzll(x);
+}
+#else
 static inline int qfw_msb64(uint64_t x)
 {
     int n = 0;
@@ -62,6 +68,7 @@ static inline int qfw_msb64(uint64_t x)
     }
     return n;
 }
+#endif
 
 /* |v| as a word; -2^31 gives 2^31. */
 static inline uint32_t qfw_abs32(int32_t v)
@@ -93,32 +100,53 @@ static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
 }
 #endif
 
+/* By a union, as a freestanding compiler may not know memcpy. */
 static inline uint32_t qfw_bits_f32(float v)
 {
-    uint32_t u;
-    memcpy(&u, &v, sizeof u);
-    return u;
+    const union {
+        float v;
+        uint32_t u;
+    } both = {v};
+    return both.u;
 }
 
 static inline float qfw_from_bits_f32(uint32_t u)
 {
-    float v;
-    memcpy(&v, &u, sizeof v);
-    return v;
+    const union {
+        uint32_t u;
+        float v;
+    } both = {u};
+    return both.v;
 }
 
 static inline uint64_t qfw_bits_f64(double v)
 {
-    uint64_t u;
-    memcpy(&u, &v, sizeof u);
-    return u;
+    const union {
+        double v;
+        uint64_t u;
+    } both = {v};
+    return both.u;
 }
 
 static inline double qfw_from_bits_f64(uint64_t u)
 {
-    double v;
-    memcpy(&v, &u, sizeof v);
-    return v;
+    const union {
+        uint64_t u;
+        double v;
+    } both = {u};
+    return both.v;
+}
+
+/* v as a float, nearest even. The last of 32 bits stands for whatever lies under it. */
+static inline float qfw_float_u64(uint64_t v)
+{
+    if (v >> 32 == 0) {
+        return (float)(uint32_t)v;
+    }
+    const int drop = qfw_msb64(v) - 31;
+    const bool rest = (v & ((UINT64_C(1) << drop) - 1)) != 0;
+    const uint32_t kept = (uint32_t)(v >> drop) | (rest ? 1u : 0u);
+    return (float)kept * qfw_from_bits_f32((uint32_t)(drop + 127) << 23);
 }
 
 /* Bit patterns of positive floats are ordered as the floats are. */
@@ -133,7 +161,8 @@ static inline bool qfw_is_scale_f32(float s)
 /* A result >= 0 of a coefficient's arithmetic: 0 below the normal numbers, the largest above. */
 static inline float qfw_normal_f32(float v)
 {
-    return v < FLT_MIN ? 0.0f : v > FLT_MAX ? FLT_MAX : v;
+    const int32_t bits = (int32_t)qfw_bits_f32(v); /* of numbers >= 0, ordered as they are */
+    return bits < QFW_F32_MIN_NORMAL ? 0.0f : bits > QFW_F32_MAX ? FLT_MAX : v;
 }
 
 static inline bool qfw_is_scale_f64(double s)

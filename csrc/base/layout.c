@@ -1,15 +1,17 @@
 #include "base/layout.h"
 
-static bool product(int64_t a, int64_t b, int64_t *p)
+static bool product(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *p)
 {
-    if (a != 0 && b > INT64_MAX / a) {
+    enum { HALF = 4 * sizeof(ptrdiff_t) - 1 };
+    const bool small = a >> HALF == 0 && b >> HALF == 0; /* needs no division */
+    if (!small && a != 0 && b > PTRDIFF_MAX / a) {
         return false;
     }
     *p = a * b;
     return true;
 }
 
-qfw_status qfw_layout_check(const qfw_layout *layout, int64_t *elements, int64_t *scales)
+qfw_status qfw_layout_check(const qfw_layout *layout, ptrdiff_t *elements, ptrdiff_t *scales)
 {
     if (layout == NULL || elements == NULL || scales == NULL) {
         return QFW_E_NULL;
@@ -20,8 +22,8 @@ qfw_status qfw_layout_check(const qfw_layout *layout, int64_t *elements, int64_t
     if (layout->group <= 0 || (layout->exact != 0 && layout->axis % layout->group != 0)) {
         return QFW_E_GROUP;
     }
-    int64_t row = 0;
-    const int64_t groups = qfw_groups(layout);
+    ptrdiff_t row = 0;
+    const ptrdiff_t groups = qfw_groups(layout);
     if (!product(layout->axis, layout->inner, &row) || !product(layout->outer, row, elements) ||
         !product(layout->shared != 0 ? 1 : layout->outer, groups, scales)) {
         return QFW_E_SIZE;
@@ -31,17 +33,23 @@ qfw_status qfw_layout_check(const qfw_layout *layout, int64_t *elements, int64_t
     return (uint64_t)*elements > most || (uint64_t)*scales > most ? QFW_E_SIZE : QFW_OK;
 }
 
-int64_t qfw_runs_per_scale(const qfw_layout *layout)
+qfw_run qfw_run_at(const qfw_layout *layout, ptrdiff_t element)
 {
-    return layout->shared != 0 ? layout->outer : 1;
+    const ptrdiff_t row = layout->axis * layout->inner;
+    const ptrdiff_t outer = layout->outer == 1 ? 0 : element / row, in_row = element - outer * row;
+    const ptrdiff_t at = layout->inner == 1 ? in_row : in_row / layout->inner;
+    const ptrdiff_t g = layout->group == 1 ? at : at < layout->group ? 0 : at / layout->group;
+    const ptrdiff_t before = layout->shared != 0 ? 0 : outer * qfw_groups(layout);
+    const qfw_run run = {element, qfw_group_end(layout, g) - in_row, before + g};
+    return run;
 }
 
-qfw_run qfw_run_of(const qfw_layout *layout, int64_t scale, int64_t number)
+qfw_run qfw_run_of(const qfw_layout *layout, ptrdiff_t scale, ptrdiff_t number)
 {
     const bool shared = layout->shared != 0;
-    const int64_t outer = shared ? number : scale / qfw_groups(layout);
-    const int64_t g = shared ? scale : scale % qfw_groups(layout);
-    const int64_t start = g * layout->group * layout->inner;
+    const ptrdiff_t outer = shared ? number : scale / qfw_groups(layout);
+    const ptrdiff_t g = shared ? scale : scale % qfw_groups(layout);
+    const ptrdiff_t start = g * layout->group * layout->inner;
     const qfw_run run = {outer * layout->axis * layout->inner + start,
                          qfw_group_end(layout, g) - start, scale};
     return run;

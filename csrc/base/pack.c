@@ -1,17 +1,69 @@
 #include "base/pack.h"
 
+#include "base/config.h"
 #include "include/qfw.h"
+
+/* Codes of 1, 2 or 4 bits from a byte's start on, whole bytes of them; `bits` is a constant at each
+ * call. Returns how many codes. A device does without: it is the same by the longer way. */
+static inline size_t unpack_bytes(const uint8_t *p, size_t n, const int bits, bool is_signed,
+                                  int32_t *codes)
+{
+    const size_t each = 8 / (size_t)bits;
+    const uint32_t mask = (UINT32_C(1) << bits) - 1,
+                   sign = is_signed ? UINT32_C(1) << (bits - 1) : 0;
+    size_t i = 0;
+    for (; n - i >= each; i += each, p++) {
+        for (size_t k = 0; k < each; k++) {
+            const uint32_t code = (uint32_t)*p >> (k * (size_t)bits) & mask;
+            codes[i + k] = (int32_t)(code ^ sign) - (int32_t)sign;
+        }
+    }
+    return i;
+}
+
+static inline size_t pack_bytes(uint8_t *p, size_t n, const int bits, const int32_t *codes)
+{
+    const size_t each = 8 / (size_t)bits;
+    const uint32_t mask = (UINT32_C(1) << bits) - 1;
+    size_t i = 0;
+    for (; n - i >= each; i += each, p++) {
+        uint32_t byte = 0;
+        for (size_t k = 0; k < each; k++) {
+            byte |= ((uint32_t)codes[i + k] & mask) << (k * (size_t)bits);
+        }
+        *p = (uint8_t)byte;
+    }
+    return i;
+}
+
+static size_t unpack_some(const uint8_t *p, size_t n, int bits, bool is_signed, int32_t *codes)
+{
+    return bits == 1   ? unpack_bytes(p, n, 1, is_signed, codes)
+           : bits == 2 ? unpack_bytes(p, n, 2, is_signed, codes)
+           : bits == 4 ? unpack_bytes(p, n, 4, is_signed, codes)
+                       : 0;
+}
+
+static size_t pack_some(uint8_t *p, size_t n, int bits, const int32_t *codes)
+{
+    return bits == 1   ? pack_bytes(p, n, 1, codes)
+           : bits == 2 ? pack_bytes(p, n, 2, codes)
+           : bits == 4 ? pack_bytes(p, n, 4, codes)
+                       : 0;
+}
 
 void qfw_unpack_tile(const uint8_t *packed, uint64_t first, size_t n, int bits, bool is_signed,
                      int32_t *codes)
 {
     const uint64_t bit = first * (uint64_t)bits;
     const uint8_t *p = packed + bit / 8;
+    const size_t done = !QFW_DIRECT && bit % 8 == 0 ? unpack_some(p, n, bits, is_signed, codes) : 0;
+    p += done * (size_t)bits / 8;
     const uint32_t mask = (UINT32_C(1) << bits) - 1,
                    sign = is_signed ? UINT32_C(1) << (bits - 1) : 0;
     int have = -(int)(bit % 8); /* bits of `acc` not yet used; at most 7 + 16 */
     uint32_t acc = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = done; i < n; i++) {
         if (have < 0) { /* only at the start: drop what belongs to elements before */
             acc = (uint32_t)*p++ >> -have;
             have += 8;
@@ -30,10 +82,12 @@ void qfw_pack_tile(uint8_t *packed, uint64_t first, size_t n, int bits, const in
 {
     const uint64_t bit = first * (uint64_t)bits;
     uint8_t *p = packed + bit / 8;
+    const size_t done = !QFW_DIRECT && bit % 8 == 0 ? pack_some(p, n, bits, codes) : 0;
+    p += done * (size_t)bits / 8;
     const uint32_t mask = (UINT32_C(1) << bits) - 1;
     int have = (int)(bit % 8);
     uint32_t acc = have != 0 ? *p & ((UINT32_C(1) << have) - 1) : 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = done; i < n; i++) {
         acc |= ((uint32_t)codes[i] & mask) << have; /* at most 7 + 16 bits */
         have += bits;
         for (; have >= 8; have -= 8, acc >>= 8) {

@@ -2,6 +2,7 @@
 #ifndef QFW_BASE_ROUND_H
 #define QFW_BASE_ROUND_H
 
+#include "base/config.h"
 #include "base/fixed.h"
 #include "base/scale.h"
 #include "include/qfw.h"
@@ -23,7 +24,8 @@ static inline int32_t qfw_rescale(int32_t a, const qfw_ratio *r, qfw_rounding mo
     }
     const uint32_t sum = hi + half;
     uint32_t v = sum >> r->down;
-    if (mode == QFW_HALF_EVEN && (sum & (2 * half - 1)) == 0 && qfw_mul32(lifted, r->mult) == 0) {
+    if (QFW_HAS_HALF_EVEN && mode == QFW_HALF_EVEN && (sum & (2 * half - 1)) == 0 &&
+        qfw_mul32(lifted, r->mult) == 0) {
         v &= ~UINT32_C(1);
     }
     return a < 0 ? -(int32_t)v : (int32_t)v;
@@ -48,6 +50,15 @@ static inline int32_t qfw_scaled(int32_t a, const qfw_num *factor)
     return a < 0 ? -(int32_t)v : (int32_t)v;
 }
 
+/* a * 2^up / by, half away from zero; up <= 30, by >= 1, and a quotient that an int32 holds: |a| 2^up
+ * + by / 2 < 2^62. */
+static inline int32_t qfw_quotient(int32_t a, uint32_t up, int64_t by)
+{
+    const uint64_t size = ((uint64_t)qfw_abs32(a) << up) + (uint64_t)by / 2;
+    const int32_t v = (int32_t)(size / (uint64_t)by);
+    return a < 0 ? -v : v;
+}
+
 /* A code of 16 bits at a scale as large as its own or larger, with 13 more bits, towards zero
  * (section 23): the high word of the product above, for the ratio to 16 bits. Below 2^28. */
 enum { QFW_JOINED_BITS = 13 };
@@ -57,6 +68,15 @@ static inline int32_t qfw_joined(int32_t a, const qfw_ratio *r)
     const uint32_t magnitude = qfw_abs32(a) < r->limit ? qfw_abs32(a) : r->limit;
     const uint32_t v = qfw_mulhi(magnitude << r->up, r->mult) >> (r->down - QFW_JOINED_BITS);
     return a < 0 ? -(int32_t)v : (int32_t)v;
+}
+
+/* half_away(v / 2^shift), |v| < 2^63, 0 <= shift <= 62. */
+static inline int64_t qfw_shifted(int64_t v, int32_t shift)
+{
+    const uint64_t size = (uint64_t)(v < 0 ? -v : v);
+    const uint64_t half = shift != 0 ? UINT64_C(1) << (shift - 1) : 0;
+    const int64_t out = (int64_t)((size + half) >> shift);
+    return v < 0 ? -out : out;
 }
 
 /* Stands for every quotient of at least 2^17: no code is that large. */
@@ -76,6 +96,16 @@ static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_roun
     const int32_t d = (int32_t)(e != 0 ? e : 1) - 150 - s->exp;
     if (d > 17 && a != 0) {
         return negative ? -QFW_QUOTIENT_MAX : QFW_QUOTIENT_MAX;
+    }
+    if (mode == QFW_HALF_AWAY) { /* twice the quotient below, its floor and one more are halved */
+        uint32_t twice = 0;
+        if (d >= -1 && a != 0) { /* else it is under 1 */
+            twice = (uint32_t)(((uint64_t)a * s->recip) >> (53 - d));
+            const uint32_t over = (uint32_t)((uint64_t)a << (d + 1));
+            twice += qfw_sub32(over, qfw_mul32(twice, s->mant)) >= s->mant ? 1u : 0u;
+        }
+        const int32_t half_up = (int32_t)((twice + 1) >> 1);
+        return negative ? -half_up : half_up;
     }
     uint32_t floor_q = 0, rest = a;
     if (d >= 0) {
@@ -101,7 +131,7 @@ static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_roun
         const uint64_t one = (uint64_t)s->mant
                              << (below < 3 ? below : 3); /* from 3 on the fraction is under 1/4 */
         const uint64_t twice = 2 * (uint64_t)rest;
-        up = twice > one || (twice == one && (mode == QFW_HALF_AWAY || (floor_q & 1u) != 0));
+        up = twice > one || (twice == one && (floor_q & 1u) != 0);
     }
     const int32_t v = (int32_t)(floor_q + (up ? 1u : 0u));
     return negative ? -v : v;
@@ -150,7 +180,7 @@ static inline float qfw_product_f32(int32_t m, float s)
     /* exp > -126, so 2^exp is normal. mant >= 2^23: from 2^105 on the product is infinite, whatever
      * the power. */
     const float value =
-        (float)mant * qfw_from_bits_f32((uint32_t)((exp < 127 ? exp : 127) + 127) << 23);
+        (float)(uint32_t)mant * qfw_from_bits_f32((uint32_t)((exp < 127 ? exp : 127) + 127) << 23);
     return m < 0 ? -value : value;
 }
 

@@ -1,6 +1,33 @@
 #include "base/scale.h"
 #include "base/round.h"
 
+/* n / d, d < 2^24: one instruction on a machine of 64 bits; else the high word, then a byte of the
+ * low one at a time, which with a remainder is a word. Where words are divided by an instruction that
+ * is less than the compiler's helper. */
+static uint64_t divided(uint64_t n, uint32_t d, uint32_t *rest)
+{
+    if (SIZE_MAX > UINT32_MAX) {
+        *rest = (uint32_t)(n % d);
+        return n / d;
+    }
+    const uint32_t high = (uint32_t)(n >> 32);
+    uint32_t low = (uint32_t)(n & 0xFFFFFFFFu), q = 0;
+    if (high >> 8 == 0) { /* a word and a byte */
+        const uint32_t most = high << 24 | low >> 8, word = most % d << 8 | (low & 0xFFu);
+        *rest = word % d;
+        return ((uint64_t)(most / d) << 8) + word / d;
+    }
+    uint32_t r = high % d;
+    for (int i = 0; i < 4; i++) {
+        const uint32_t word = r << 8 | low >> 24;
+        q = q << 8 | word / d;
+        r = word % d;
+        low <<= 8;
+    }
+    *rest = r;
+    return (uint64_t)(high / d) << 32 | q;
+}
+
 /* Shifts to `width` bits, rounding up. `sticky`: something below the last bit was dropped already;
  * then mant has more than `width` bits. */
 static qfw_num normalise_up(uint64_t mant, int32_t exp, bool sticky, int width)
@@ -53,9 +80,10 @@ qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width)
     exp -= lift;
     /* num >= 2^62 and over < 2^17: the quotient has at least 45 bits. Where that is short of 54,
      * ten more follow; they fit, since a quotient below 2^54 times 2^10 does. */
-    uint64_t quo = num / over, rest = num % over;
+    uint32_t rest;
+    uint64_t quo = divided(num, over, &rest);
     if (quo >> 54 == 0) {
-        const uint64_t more = rest << 10;
+        const uint32_t more = rest << 10;
         quo = quo << 10 | more / over;
         rest = more % over;
         exp -= 10;
@@ -146,11 +174,21 @@ qfw_num qfw_scale_for(float s_in, uint32_t m, uint32_t q)
     return qfw_num_ratio_up(qfw_num_f32(s_in), m, q, 24);
 }
 
+qfw_divisor qfw_divisor_of(float s)
+{
+    const qfw_num n = qfw_num_f32(s);
+    const uint32_t mant = (uint32_t)n.mant;
+    uint32_t rest;
+    const qfw_divisor d = {mant, (uint32_t)divided(UINT64_C(1) << 54, mant, &rest), n.exp};
+    return d;
+}
+
 qfw_ratio qfw_ratio_of(float s_in, float s_out, int bits)
 {
     const qfw_num in = qfw_num_f32(s_in), out = qfw_num_f32(s_out);
     const int32_t d = in.mant < out.mant ? 1 : 0;
-    const uint32_t q = (uint32_t)((in.mant << (30 + d)) / out.mant); /* 2^30 <= q < 2^31 */
+    uint32_t rest; /* 2^30 <= q < 2^31 */
+    const uint32_t q = (uint32_t)divided(in.mant << (30 + d), (uint32_t)out.mant, &rest);
     const int32_t k = 30 - (in.exp - out.exp) + d;
     const int32_t e = 61 - k - bits, t = k - 32;
     qfw_ratio r = {q, 0, (uint8_t)(29 - bits), INT32_MAX};
@@ -171,7 +209,8 @@ qfw_ratio qfw_ratio_of(float s_in, float s_out, int bits)
 
 static float clamped(float s)
 {
-    return s < FLT_MIN ? FLT_MIN : s > FLT_MAX ? FLT_MAX : s;
+    const uint32_t bits = qfw_bits_f32(s); /* s >= 0: ordered as the floats are */
+    return bits < QFW_F32_MIN_NORMAL ? FLT_MIN : bits > QFW_F32_MAX ? FLT_MAX : s;
 }
 
 float qfw_scale_mul(float a, float b)
@@ -196,10 +235,19 @@ float qfw_scale_lift(float s, int32_t h)
 
 qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
 {
-    const qfw_num s = qfw_num_f32(sigma);
+    const uint32_t word = qfw_bits_f32(sigma);
+    const qfw_num s = {(word & 0x7FFFFFu) | 0x800000u, (int32_t)(word >> 23) - 150};
     const uint64_t v = (uint64_t)(value < 0 ? -value : value);
     qfw_seed r = {0, 0};
     if (v == 0) {
+        return r;
+    }
+    const int32_t under = s.exp - exp;
+    if (under >= 0 && under < 32 && v >> 39 == 0) { /* a seed below 2^18: no shift */
+        uint32_t rest;
+        const uint64_t n = (2 * v + (s.mant << under)) >> (under + 1);
+        r.seed = (int32_t)divided(n, (uint32_t)s.mant, &rest);
+        r.seed = value < 0 ? -r.seed : r.seed;
         return r;
     }
     /* v 2^d / mant with v < 2^41 and 2^23 <= mant < 2^24: at least 2^(msb + d - 24). Where that is
@@ -217,10 +265,11 @@ qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
         r.shift = (uint8_t)(over < 31 ? over : 31);
         d -= r.shift;
         uint64_t q = 0;
-        for (;;) { /* half away: floor((2 v 2^d + mant) / (2 mant)) */
+        for (;;) { /* half away: floor((2 v 2^d + mant) / (2 mant)), the powers of two first */
             const uint64_t twice = d >= -1 ? v << (d + 1) : v;
-            const uint64_t mant = d >= -1 ? s.mant : s.mant << (-d - 1);
-            q = (twice + mant) / (2 * mant);
+            const int32_t down = d >= -1 ? 0 : -d - 1;
+            uint32_t rest;
+            q = divided((twice + (s.mant << down)) >> (down + 1), (uint32_t)s.mant, &rest);
             if (q < UINT64_C(1) << 30 || r.shift == 31) {
                 break;
             }
@@ -233,9 +282,16 @@ qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
     return r;
 }
 
-qfw_divisor qfw_divisor_of(float s)
+/* The quotient of two mantissas is in (1/2, 2); twice the quotient below, its floor and one more are
+ * halved: that is half away. 2^24 2^33 fits. */
+uint32_t qfw_units_of(float value, float s)
 {
-    const qfw_num n = qfw_num_f32(s);
-    const qfw_divisor d = {(uint32_t)n.mant, (uint32_t)((UINT64_C(1) << 54) / n.mant), n.exp};
-    return d;
+    const qfw_num v = qfw_num_f32(value), n = qfw_num_f32(s);
+    const int32_t up = v.exp - n.exp;
+    if (up < -1) { /* below 2 * 2^-2 */
+        return 0;
+    }
+    const uint64_t most = UINT64_C(1) << 31;
+    const uint64_t twice = (v.mant << ((up < 32 ? up : 32) + 1)) / n.mant;
+    return (uint32_t)((twice + 1) >> 1 < most ? (twice + 1) >> 1 : most);
 }

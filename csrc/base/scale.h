@@ -15,8 +15,8 @@ typedef struct {
 qfw_num qfw_num_f32(float v);
 qfw_num qfw_num_f64(double v);
 
-/* The smallest number of `width` bits >= v * times / over. times < 2^32, 1 <= over <= 2^17 - 1,
- * v.mant < 2^53 and v.mant * times < 2^63. */
+/* The smallest number of `width` bits >= v * times / over. times < 2^32, 1 <= over <= 2^17 - 1 and
+ * v.mant * times < 2^63. */
 qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width);
 
 /* The smallest number of `width` bits >= a + b. */
@@ -48,6 +48,14 @@ typedef struct {
 
 qfw_ratio qfw_ratio_of(float s_in, float s_out, int bits);
 
+/* A scale to divide by: recip = floor(2^54 / mant), in (2^30, 2^31]. */
+typedef struct {
+    uint32_t mant, recip;
+    int32_t exp;
+} qfw_divisor;
+
+qfw_divisor qfw_divisor_of(float s);
+
 /* Scales that meet (docs/numerics.md section 12), clamped to the normal floats: a * b, a / b and
  * s * 2^h; -300 <= h <= 300. */
 float qfw_scale_mul(float a, float b);
@@ -63,12 +71,8 @@ typedef struct {
 
 qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma);
 
-/* A scale to divide by (qfw_round_quotient): recip = floor(2^54 / mant), in (2^30, 2^31]. */
-typedef struct {
-    uint32_t mant, recip;
-    int32_t exp;
-} qfw_divisor;
-
-qfw_divisor qfw_divisor_of(float s);
+/* value / s rounded half away, at most 2^31, which no int32 reaches: the exact quotient. Both are
+ * scales. */
+uint32_t qfw_units_of(float value, float s);
 
 #endif

@@ -33,11 +33,11 @@ const char *qfw_status_text(qfw_status status)
     case QFW_E_LABEL:
         return "a label is negative or not below the number of classes";
     case QFW_E_MAGIC:
-        return "these bytes are not a plan";
+        return "these bytes are not a plan or state";
     case QFW_E_VERSION:
-        return "the plan has another version than this core";
+        return "the plan or state has another version than this core";
     case QFW_E_CRC:
-        return "the plan's bytes were changed: the CRC differs";
+        return "the bytes of the plan or state were changed: the CRC differs";
     case QFW_E_PLAN:
         return "a field of the plan is out of range or contradicts another";
     case QFW_E_ARENA:
@@ -50,6 +50,16 @@ const char *qfw_status_text(qfw_status status)
         return "this machine's float arithmetic is not IEEE single precision";
     case QFW_E_NORM:
         return "the norm of all gradients is infinite or NaN";
+    case QFW_E_BATCH:
+        return "a normalisation over the batch has one value a channel";
+    case QFW_E_STATE:
+        return "the state is of another plan, or the constants are not those it was made with";
+    case QFW_E_EMPTY:
+        return "the flash area holds no state of this net";
+    case QFW_E_FLASH:
+        return "the flash area was not written, or does not read back";
+    case QFW_E_FEATURE:
+        return "this core was compiled without what is asked for";
     default:
         return "unknown status";
     }

@@ -21,10 +21,10 @@ static inline float qfw_wide_f32(const qfw_wide *sum)
 {
     const uint64_t high = sum->high + (sum->low >> 32), low = sum->low & 0xFFFFFFFFu;
     if (high >> 31 == 0) {
-        return (float)(high << 32 | low);
+        return qfw_float_u64(high << 32 | low);
     }
     const bool rest = low != 0;
-    return (float)(high | (rest ? 1u : 0u)) * 0x1p32f;
+    return qfw_float_u64(high | (rest ? 1u : 0u)) * 0x1p32f;
 }
 
 #endif

@@ -6,11 +6,12 @@
 
 enum { SEMIHOST_WRITE0 = 0x04, SEMIHOST_EXIT_EXTENDED = 0x20 };
 
-static inline void semihost_call(int32_t operation, const void *argument)
+static inline int32_t semihost_call(int32_t operation, const void *argument)
 {
     register int32_t r0 __asm__("r0") = operation;
     register const void *r1 __asm__("r1") = argument;
     __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory", "r2", "r3", "r12", "lr");
+    return r0;
 }
 
 static inline void semihost_put(const char *text)

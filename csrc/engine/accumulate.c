@@ -14,10 +14,10 @@ enum { JOINT_BITS = 28 };
 /* Stands for any larger number of steps: added to a code it leaves the code's range. */
 enum { MOST_STEPS = 65535 };
 
-static void add_floats(const qfw_tensor *acc, float *sum, int64_t n)
+static void add_floats(const qfw_tensor *acc, float *sum, ptrdiff_t n)
 {
     const int32_t *a = acc->codes;
-    for (int64_t i = 0; i < n; i++) {
+    for (ptrdiff_t i = 0; i < n; i++) {
         sum[i] += qfw_product_f32(a[i], acc->scale[0]);
     }
 }
@@ -29,18 +29,18 @@ typedef struct {
 } sizes;
 
 /* The largest |code| of a scale and the largest |accumulator| beside it. */
-static sizes sizes_of(const qfw_tensor *t, const int32_t *acc, int64_t scale)
+static sizes sizes_of(const qfw_tensor *t, const int32_t *acc, ptrdiff_t scale)
 {
-    const int64_t runs = qfw_runs_per_scale(&t->layout);
+    const ptrdiff_t runs = qfw_runs_per_scale(&t->layout);
     sizes most = {0, 0};
     int32_t m[QFW_TILE];
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&t->layout, scale, r);
-        for (int64_t at = 0; at < run.n; at += QFW_TILE) {
+        for (ptrdiff_t at = 0; at < run.n; at += QFW_TILE) {
             const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
             qfw_load_held(t, run.first + at, n, scale, m);
             for (size_t i = 0; i < n; i++) {
-                const uint32_t a = qfw_abs32(acc[run.first + at + (int64_t)i]);
+                const uint32_t a = qfw_abs32(acc[run.first + at + (ptrdiff_t)i]);
                 most.kept = qfw_abs32(m[i]) > most.kept ? qfw_abs32(m[i]) : most.kept;
                 most.added = a > most.added ? a : most.added;
             }
@@ -50,15 +50,15 @@ static sizes sizes_of(const qfw_tensor *t, const int32_t *acc, int64_t scale)
 }
 
 /* acc = acc + codes at the scale `to`. */
-static void join_scale(const qfw_tensor *t, int32_t *acc, float sigma, int64_t scale, float to)
+static void join_scale(const qfw_tensor *t, int32_t *acc, float sigma, ptrdiff_t scale, float to)
 {
-    const int64_t runs = qfw_runs_per_scale(&t->layout);
+    const ptrdiff_t runs = qfw_runs_per_scale(&t->layout);
     const qfw_ratio kept = qfw_ratio_of(t->scale[scale], to, JOINT_BITS);
     const qfw_ratio added = qfw_ratio_of(sigma, to, JOINT_BITS);
     int32_t m[QFW_TILE];
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&t->layout, scale, r);
-        for (int64_t at = 0; at < run.n; at += QFW_TILE) {
+        for (ptrdiff_t at = 0; at < run.n; at += QFW_TILE) {
             const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
             int32_t *a = acc + run.first + at;
             qfw_load_held(t, run.first + at, n, scale, m);
@@ -79,7 +79,7 @@ static qfw_status add_dynamic(const qfw_call *call, const qfw_operand *acc, cons
     int32_t lo, hi;
     QFW_TRY(qfw_check_scales(part));
     qfw_code_range(&t->format, &lo, &hi);
-    for (int64_t i = 0; i < part->scales; i++) {
+    for (ptrdiff_t i = 0; i < part->scales; i++) {
         const sizes most = sizes_of(t, acc->t.codes, i);
         const qfw_num found = qfw_num_max(qfw_scale_for(t->scale[i], most.kept, (uint32_t)hi),
                                           qfw_scale_for(sigma, most.added, (uint32_t)hi));
@@ -95,7 +95,7 @@ static qfw_status add_dynamic(const qfw_call *call, const qfw_operand *acc, cons
 /* ---- a fixed range ---- */
 
 /* n codes from element `at` on, moved by v steps each, as far as the range goes. */
-static void move_codes(const qfw_tensor *t, int64_t at, size_t n, const int32_t *v)
+static void move_codes(const qfw_tensor *t, ptrdiff_t at, size_t n, const int32_t *v)
 {
     int32_t m[QFW_TILE], lo, hi;
     qfw_code_range(&t->format, &lo, &hi);
@@ -110,7 +110,7 @@ static void move_codes(const qfw_tensor *t, int64_t at, size_t n, const int32_t 
 /* x: accumulators of scale sigma or, if that is 0, finite floats. All scales of a fixed range are
  * one number, so the tensor is one run. */
 static void add_fixed(const qfw_call *call, const void *x, float sigma, const qfw_operand *part,
-                      int64_t count, uint64_t first)
+                      ptrdiff_t count, uint64_t first)
 {
     const qfw_key key = qfw_key_of(call, &call->at[0]);
     const qfw_code_rule rule = {(qfw_rounding)part->plan->rounding, 0, -MOST_STEPS, MOST_STEPS};
@@ -120,15 +120,15 @@ static void add_fixed(const qfw_call *call, const void *x, float sigma, const qf
         qfw_ratio_of(sigma != 0.0f ? sigma : s, s, qfw_signed_bits(&part->t.format));
     uint32_t u[QFW_TILE];
     int32_t v[QFW_TILE];
-    for (int64_t at = 0; at < count; at += QFW_TILE) {
+    for (ptrdiff_t at = 0; at < count; at += QFW_TILE) {
         const size_t n = count - at < QFW_TILE ? (size_t)(count - at) : QFW_TILE;
         if (rule.rounding == QFW_STOCHASTIC) {
             qfw_uniforms(&key, first + (uint64_t)at, n, u);
         }
         if (sigma != 0.0f) {
-            call->kernels->rescale_s32((const int32_t *)x + at, u, n, &ratio, &rule, v);
+            QFW_K(call->kernels, rescale_s32)((const int32_t *)x + at, u, n, &ratio, &rule, v);
         } else {
-            call->kernels->quotient_f32((const float *)x + at, u, n, s, &rule, v);
+            QFW_K(call->kernels, quotient_f32)((const float *)x + at, u, n, s, &rule, v);
         }
         move_codes(&part->t, at, n, v);
     }
@@ -137,7 +137,7 @@ static void add_fixed(const qfw_call *call, const void *x, float sigma, const qf
 qfw_status qfw_add_part(const qfw_call *call, const qfw_operand *acc, const qfw_operand *part,
                         uint64_t first, float *joint)
 {
-    const int64_t n = acc->t.layout.axis;
+    const ptrdiff_t n = acc->t.layout.axis;
     if (part->plan->kind == QFW_FLOAT32) {
         add_floats(&acc->t, part->t.codes, n);
         return QFW_OK;
@@ -161,17 +161,17 @@ const char *qfw_rule_accumulate(const qfw_call *call)
 }
 
 /* x += the values of t. */
-static void add_values(const qfw_tensor *t, float *x, int64_t count)
+static void add_values(const qfw_tensor *t, float *x, ptrdiff_t count)
 {
     int32_t m[QFW_TILE];
-    for (int64_t i = 0; i < count;) {
+    for (ptrdiff_t i = 0; i < count;) {
         const qfw_run run = qfw_run_at(&t->layout, i);
         const size_t n = run.n < QFW_TILE ? (size_t)run.n : QFW_TILE;
         qfw_load_held(t, i, n, run.scale, m);
         for (size_t k = 0; k < n; k++) {
-            x[i + (int64_t)k] += qfw_product_f32(m[k], t->scale[run.scale]);
+            x[i + (ptrdiff_t)k] += qfw_product_f32(m[k], t->scale[run.scale]);
         }
-        i += (int64_t)n;
+        i += (ptrdiff_t)n;
     }
 }
 
@@ -179,7 +179,7 @@ qfw_status qfw_op_accumulate(const qfw_call *call)
 {
     const qfw_operand *grad = &call->at[0], *x = &call->at[1];
     if (qfw_adds(call) && grad->plan->range == QFW_FIXED) {
-        QFW_TRY(qfw_check_finite(call->kernels, x->t.codes, (size_t)x->n, QFW_F32));
+        QFW_TRY(qfw_finite_f32(call->kernels, x->t.codes, (size_t)x->n));
         add_fixed(call, x->t.codes, 0.0f, grad, grad->n, 0);
         return QFW_OK;
     }

@@ -28,7 +28,7 @@ const char *qfw_adamw_fault(const qfw_call *call, const qfw_moments *of)
         of->square->n != of->param->n) {
         return "the state does not fit the parameter";
     }
-    const int64_t scales = of->param->scales + of->average->scales + of->square->scales;
+    const ptrdiff_t scales = of->param->scales + of->average->scales + of->square->scales;
     return scales > 0 && (of->flags->plan == NULL || of->flags->n < scales) ? "scratch" : NULL;
 }
 
@@ -89,7 +89,7 @@ typedef struct {
     qfw_rounding rounding;
     qfw_key key;
     uint8_t *flags;
-    int64_t scale; /* of the stretch */
+    ptrdiff_t scale; /* of the stretch */
     uint32_t u[QFW_TILE];
     int32_t codes[QFW_TILE];
     float room[QFW_TILE];
@@ -99,17 +99,17 @@ typedef struct {
     const qfw_call *call;
     const qfw_tensor *g;
     float clip;
-    int64_t first;   /* the element that g begins with */
-    int64_t g_scale; /* of the stretch */
-    int64_t drawn;   /* the element that u begins with; -1: none yet */
+    ptrdiff_t first;   /* the element that g begins with */
+    ptrdiff_t g_scale; /* of the stretch */
+    ptrdiff_t drawn;   /* the element that u begins with; -1: none yet */
     qfw_adamw_step step;
     kept of[KEPT];
 } job;
 
 /* Words for the tile that element i lies in; returns i's place in them. */
-static size_t draw(job *j, int64_t i)
+static size_t draw(job *j, ptrdiff_t i)
 {
-    const int64_t at = i - i % QFW_TILE;
+    const ptrdiff_t at = i - i % QFW_TILE;
     for (int k = 0; k < KEPT && j->drawn != at; k++) {
         kept *t = &j->of[k];
         if (t->rounding == QFW_STOCHASTIC && t->x->scales > 0) {
@@ -121,9 +121,9 @@ static size_t draw(job *j, int64_t i)
 }
 
 /* Elements from i on, before `end`, that share a scale in every tensor. */
-static int64_t stretch(job *j, int64_t i, int64_t end)
+static ptrdiff_t stretch(job *j, ptrdiff_t i, ptrdiff_t end)
 {
-    int64_t n = end - i;
+    ptrdiff_t n = end - i;
     if (j->g->format.kind != QFW_FLOAT32) {
         const qfw_run run = qfw_run_at(&j->g->layout, i - j->first);
         j->g_scale = run.scale;
@@ -141,7 +141,7 @@ static int64_t stretch(job *j, int64_t i, int64_t end)
 }
 
 /* n elements of one tile from i on. */
-static void move(job *j, int64_t i, size_t from, size_t n)
+static void move(job *j, ptrdiff_t i, size_t from, size_t n)
 {
     float *value[KEPT], of_g[QFW_TILE], d[QFW_TILE];
     int32_t codes[QFW_TILE];
@@ -151,7 +151,7 @@ static void move(job *j, int64_t i, size_t from, size_t n)
         value[k] = qfw_floats_at(&t->x->t, i, n, t->scale, t->codes, t->room);
     }
     g = qfw_clipped(g, n, j->clip, of_g);
-    j->call->kernels->adamw_f32(value[W], g, value[M], value[V], n, &j->step, d);
+    QFW_K(j->call->kernels, adamw_f32)(value[W], g, value[M], value[V], n, &j->step, d);
     for (int k = W; k < KEPT; k++) {
         kept *t = &j->of[k];
         if (t->x->scales > 0) {
@@ -190,7 +190,7 @@ static job job_of(const qfw_call *call, const qfw_moments *of, const qfw_tensor 
 }
 
 void qfw_adamw_range(const qfw_call *call, const qfw_moments *of, const qfw_tensor *g, float clip,
-                     int64_t first, int64_t n, bool last)
+                     ptrdiff_t first, ptrdiff_t n, bool last)
 {
     const float lr = qfw_rate_of(call);
     job j = job_of(call, of, g, clip);
@@ -207,14 +207,14 @@ void qfw_adamw_range(const qfw_call *call, const qfw_moments *of, const qfw_tens
                      QFW_AS_GRADIENT);
     qfw_start_scales(of->square, g, first, n,
                      qfw_normal_f32(qfw_normal_f32(j.step.rest2 * clip) * clip), QFW_AS_SQUARE);
-    for (int64_t i = first, end = first + n; i < end;) {
-        const int64_t stop = i + stretch(&j, i, end);
+    for (ptrdiff_t i = first, end = first + n; i < end;) {
+        const ptrdiff_t stop = i + stretch(&j, i, end);
         j.step.least = of->square->scales > 0 ? 0.5f * of->square->t.scale[j.of[V].scale] : 0.0f;
         while (i < stop) {
             const size_t from = draw(&j, i);
-            const size_t count = (size_t)qfw_shorter(stop - i, QFW_TILE - (int64_t)from);
+            const size_t count = (size_t)qfw_shorter(stop - i, QFW_TILE - (ptrdiff_t)from);
             move(&j, i, from, count);
-            i += (int64_t)count;
+            i += (ptrdiff_t)count;
         }
     }
     for (int k = 0; k < KEPT; k++) {

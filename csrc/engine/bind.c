@@ -1,4 +1,4 @@
-/* The outside of a plan, the sizes of its tensors, and the list of operations. */
+/* The outside of a plan, and the sizes of its tensors. */
 #include "base/crc.h"
 #include "base/layout.h"
 #include "engine/engine.h"
@@ -22,53 +22,81 @@ qfw_status qfw_check_bytes(const void *plan, size_t bytes)
         return QFW_E_VERSION;
     }
     if (h->plan_bytes != bytes || h->tensors > QFW_MAX_TENSORS || h->ops > QFW_MAX_OPS ||
-        bytes != sizeof *h + h->tensors * sizeof(qfw_plan_tensor) + h->ops * sizeof(qfw_plan_op)) {
+        h->windows > QFW_MAX_OPS ||
+        bytes != sizeof *h + h->tensors * sizeof(qfw_plan_tensor) + h->ops * sizeof(qfw_plan_op) +
+                     h->windows * sizeof(qfw_plan_window)) {
         return QFW_E_SIZE;
     }
     return qfw_crc32(0, (const uint8_t *)plan + 16, bytes - 16) == h->crc ? QFW_OK : QFW_E_CRC;
 }
 
+const qfw_window *qfw_window_of(const qfw_plan_header *h, const qfw_plan_op *op)
+{
+    const qfw_plan_tensor *tensors = (const void *)(h + 1);
+    const qfw_plan_op *ops = (const void *)(tensors + h->tensors);
+    const qfw_window *windows = (const void *)(ops + h->ops);
+    const uint32_t number = op->param[QFW_WINDOW_PARAM];
+    return number == 0 || number > h->windows ? NULL : &windows[number - 1];
+}
+
 /* ---- tensors ---- */
 
+/* Sizes are at most 2^30 each, so that a product of two fits 64 bits. Those of a core's one plan were
+ * checked when that was made. */
 qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *x)
 {
-    const bool outer = plan->rows == QFW_ROWS_OUTER, axis = plan->rows == QFW_ROWS_AXIS;
-    const int64_t by_axis = axis ? rows : 1;
-    qfw_operand o = {plan, {{0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, NULL, NULL, NULL}, 0, 0, 0, NULL,
-                     NULL};
-    o.t.format.kind = plan->kind;
-    o.t.format.bits = plan->bits;
-    o.t.format.container = plan->container;
-    o.t.format.pow2 = plan->pow2;
-    o.t.layout.outer = (int64_t)plan->outer * (outer ? (int64_t)rows : 1);
-    o.t.layout.axis = plan->axis * by_axis;
-    o.t.layout.inner = plan->inner;
-    o.t.layout.group = plan->group * by_axis;
-    o.t.layout.shared = plan->shared;
-    QFW_TRY(qfw_layout_check(&o.t.layout, &o.n, &o.scales));
-    if (o.n > QFW_MAX_ELEMENTS || o.scales > QFW_MAX_ELEMENTS) {
+    const uint32_t most = QFW_MAX_ELEMENTS;
+    const uint64_t outer = (uint64_t)plan->outer * (plan->rows == QFW_ROWS_OUTER ? rows : 1);
+    const uint64_t by_axis = plan->rows == QFW_ROWS_AXIS ? rows : 1;
+    const uint64_t axis = plan->axis * by_axis, group = plan->group * by_axis;
+    if (QFW_ANY_PLAN && group == 0) {
+        return QFW_E_GROUP;
+    }
+    if (QFW_ANY_PLAN && (outer > most || axis > most || plan->inner > most)) {
         return QFW_E_SIZE;
     }
-    o.row = plan->rows == QFW_NO_ROWS ? o.n : o.n / (int64_t)rows;
-    if (plan->kind != QFW_SYM && plan->kind != QFW_ASYM) {
-        o.scales = 0;
+    qfw_layout *l = &x->t.layout;
+    l->outer = (ptrdiff_t)outer;
+    l->axis = (ptrdiff_t)axis;
+    l->inner = (ptrdiff_t)plan->inner;
+    l->group = (ptrdiff_t)(group < most ? group : most);
+    l->shared = plan->shared;
+    l->exact = 0;
+    const uint64_t lines = outer * axis;
+    const uint64_t scales = (plan->shared != 0 ? 1 : outer) * (uint32_t)qfw_groups(l);
+    if (QFW_ANY_PLAN && (lines > most || lines * plan->inner > most || scales > most)) {
+        return QFW_E_SIZE;
     }
-    *x = o;
+    x->plan = plan;
+    x->t.format.kind = plan->kind;
+    x->t.format.bits = plan->bits;
+    x->t.format.container = plan->container;
+    x->t.format.pow2 = plan->pow2;
+    x->t.codes = NULL;
+    x->t.scale = NULL;
+    x->t.zero_point = NULL;
+    x->absmax = NULL;
+    QFW_SET_COUNTER(x, NULL);
+    x->n = (ptrdiff_t)(lines * plan->inner);
+    x->row = plan->rows == QFW_NO_ROWS || rows == 1 ? x->n : x->n / (ptrdiff_t)rows;
+    x->scales = plan->kind == QFW_SYM || plan->kind == QFW_ASYM ? (ptrdiff_t)scales : 0;
     return QFW_OK;
 }
 
 qfw_status qfw_check_scales(const qfw_operand *x)
 {
-    for (int64_t i = 0; i < x->scales; i++) {
-        const float s = x->t.scale[i];
-        if (!qfw_is_scale_f32(s) || (x->plan->pow2 != 0 && (qfw_bits_f32(s) & 0x7FFFFFu) != 0)) {
-            return QFW_E_SCALE;
-        }
-        if (x->plan->kind == QFW_ASYM && x->t.zero_point[i] >> x->plan->bits != 0) {
-            return QFW_E_ZERO_POINT;
-        }
+    const uint32_t not_pow2 = qfw_is_pow2(x->plan->pow2) ? 0x7FFFFFu : 0;
+    const uint32_t least = QFW_F32_MIN_NORMAL, span = QFW_F32_MAX - QFW_F32_MIN_NORMAL;
+    uint32_t none = 0, beyond = 0;
+    for (ptrdiff_t i = 0; i < x->scales; i++) { /* without a branch: many are looked at */
+        const uint32_t bits = qfw_bits_f32(x->t.scale[i]);
+        none |= qfw_sub32(bits, least) > span ? 1u : 0u;
+        none |= bits & not_pow2;
     }
-    return QFW_OK;
+    for (ptrdiff_t i = 0; qfw_is_asym(x->plan->kind) && i < x->scales; i++) {
+        beyond |= (uint32_t)x->t.zero_point[i] >> x->plan->bits;
+    }
+    return none != 0 ? QFW_E_SCALE : beyond != 0 ? QFW_E_ZERO_POINT : QFW_OK;
 }
 
 uint64_t qfw_codes_bytes(const qfw_operand *x)
@@ -81,6 +109,8 @@ uint64_t qfw_codes_bytes(const qfw_operand *x)
     case QFW_ASYM:
         return x->plan->container != 0 ? n * (x->plan->container / 8u)
                                        : (n * x->plan->bits + 7u) / 8u;
+    case QFW_PICK:
+        return (n * x->plan->bits + 7u) / 8u;
     default:
         return 4 * n;
     }
@@ -103,66 +133,9 @@ uint32_t qfw_class_of(const qfw_plan_tensor *plan)
         return QFW_AS_INDEX;
     case QFW_BYTES:
         return QFW_AS_BYTES;
+    case QFW_PICK:
+        return QFW_AS_PICK;
     default:
         return 0;
     }
-}
-
-/* ---- operations ---- */
-
-#define F32 QFW_AS_F32
-#define S8 QFW_AS_S8
-#define S16 QFW_AS_S16
-#define S32 QFW_AS_S32
-#define ASYM QFW_AS_ASYM
-#define INDEX QFW_AS_INDEX
-#define BYTES QFW_AS_BYTES
-#define SYMS (QFW_AS_S8 | QFW_AS_S16 | QFW_AS_SYM)
-#define STORED (F32 | SYMS | ASYM)
-#define IN(classes) (QFW_IS_READ | (classes))
-#define OUT(classes) (QFW_IS_WRITTEN | (classes))
-#define INOUT(classes) (QFW_IS_READ | QFW_IS_WRITTEN | (classes))
-#define MAY(classes) (QFW_MAY_LACK | OUT(classes))
-#define MAY_IN(classes) (QFW_MAY_LACK | IN(classes))
-#define MAY_INOUT(classes) (QFW_MAY_LACK | INOUT(classes))
-#define NO 0
-
-typedef struct {
-    const char *name;
-    qfw_rule_fn *rule;
-    uint16_t places[QFW_OP_TENSORS];
-} op_line;
-
-static const op_line lines[QFW_OP_COUNT] = {
-    {NULL, NULL, {0, 0, 0, 0, 0, 0, 0, 0}},
-#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5, p6, p7) \
-    [number] = {#name, qfw_rule_##name, {(p0), (p1), (p2), (p3), (p4), (p5), (p6), (p7)}},
-#include "kernels/kernels.def"
-};
-
-static const qfw_ops all = {{
-    NULL,
-#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5, p6, p7) [number] = qfw_op_##name,
-#include "kernels/kernels.def"
-}};
-
-const qfw_ops *qfw_ops_all(void)
-{
-    return &all;
-}
-
-const char *qfw_op_name(uint32_t kernel, uint16_t places[8])
-{
-    if (kernel == 0 || kernel >= QFW_OP_COUNT) {
-        return NULL;
-    }
-    if (places != NULL) {
-        memcpy(places, lines[kernel].places, sizeof lines[kernel].places);
-    }
-    return lines[kernel].name;
-}
-
-qfw_rule_fn *qfw_rule_of(uint32_t kernel)
-{
-    return kernel < QFW_OP_COUNT ? lines[kernel].rule : NULL;
 }

@@ -42,7 +42,7 @@ static qfw_status check_header(const qfw_plan_view *v)
     if (h->micro_batches > 1u << 24 || (uint64_t)h->batch * h->micro_batches > 1u << 24) {
         return qfw_refuse(v, -1, -1, "micro_batches");
     }
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 7; i++) {
         if (h->reserved[i] != 0) {
             return qfw_refuse(v, -1, -1, "reserved");
         }
@@ -55,6 +55,37 @@ static qfw_status check_header(const qfw_plan_view *v)
     return QFW_OK;
 }
 
+/* ---- windows ---- */
+
+/* What a window meets along an axis, from its first tap at its first position to its last. */
+static uint64_t reach_of(uint32_t out, uint32_t stride, uint32_t kernel, uint32_t dilation)
+{
+    return (uint64_t)(out - 1) * stride + (uint64_t)(kernel - 1) * dilation + 1;
+}
+
+static bool is_window(const qfw_plan_window *w)
+{
+    const uint64_t in = (uint64_t)w->in_h * w->in_w, out = (uint64_t)w->out_h * w->out_w;
+    const uint64_t taps = (uint64_t)w->kernel_h * w->kernel_w, most = QFW_MAX_ELEMENTS;
+    const bool some = in != 0 && out != 0 && taps != 0 && w->stride_h != 0 && w->stride_w != 0 &&
+                      w->dilation_h != 0 && w->dilation_w != 0 && w->groups != 0;
+    return some && in <= most && out <= most && taps <= most &&
+           reach_of(w->out_h, w->stride_h, w->kernel_h, w->dilation_h) <= most &&
+           reach_of(w->out_w, w->stride_w, w->kernel_w, w->dilation_w) <= most &&
+           (w->reserved[0] | w->reserved[1] | w->reserved[2]) == 0;
+}
+
+static qfw_status check_windows(const qfw_plan_view *v)
+{
+    const qfw_plan_window *windows = (const void *)(v->ops + v->header->ops);
+    for (uint32_t i = 0; i < v->header->windows; i++) {
+        if (!is_window(&windows[i])) {
+            return qfw_refuse(v, -1, -1, "windows");
+        }
+    }
+    return QFW_OK;
+}
+
 /* ---- operations ---- */
 
 /* The flags and the parameters that an operation knows; all others are 0. */
@@ -63,19 +94,20 @@ typedef struct {
 } op_fields;
 
 static const op_fields known[QFW_OP_COUNT] = {
+    [1] = {0, 0x001},      /* convert */
     [2] = {0, 0x003},      /* widen */
-    [3] = {3, 0x00F},      /* product_s32 */
-    [4] = {1, 0x009},      /* product_f32 */
-    [5] = {0, 0x001},      /* relu */
-    [6] = {0, 0x003},      /* mask */
-    [9] = {0x24, 0xE00},   /* gradient_s32 */
-    [10] = {0x20, 0x800},  /* gradient_f32 */
+    [3] = {7, 0x200F},     /* product_s32 */
+    [4] = {1, 0x2009},     /* product_f32 */
+    [5] = {0, 0x003},      /* relu */
+    [6] = {0, 0x007},      /* mask */
+    [9] = {0x24, 0x2E00},  /* gradient_s32 */
+    [10] = {0x20, 0x2800}, /* gradient_f32 */
     [11] = {0x19, 0x11FF}, /* update */
-    [12] = {0x3D, 0x1FFF}, /* gradient_update_s32 */
-    [13] = {1, 0x00B},     /* normalize_s32 */
-    [14] = {1, 0x00A},     /* normalize_f32 */
-    [15] = {0, 0x00F},     /* normalize_back_s32 */
-    [16] = {0, 0x00A},     /* normalize_back_f32 */
+    [12] = {0x3D, 0x3FFF}, /* gradient_update_s32 */
+    [13] = {1, 0x01B},     /* normalize_s32 */
+    [14] = {1, 0x01A},     /* normalize_f32 */
+    [15] = {0, 0x01F},     /* normalize_back_s32 */
+    [16] = {0, 0x01A},     /* normalize_back_f32 */
     [17] = {0, 0x008},     /* columns_s32 */
     [22] = {0, 0x001},     /* softmax_s16 */
     [23] = {0, 0x001},     /* softmax_f32 */
@@ -86,7 +118,24 @@ static const op_fields known[QFW_OP_COUNT] = {
     [28] = {0, 0x007},     /* weighted_cross_entropy_f32 */
     [31] = {0, 0x001},     /* clip_factor */
     [32] = {0x18, 0x10FF}, /* adamw */
-    [33] = {0x3C, 0x1EFF}, /* gradient_adamw_s32 */
+    [33] = {0x3C, 0x3EFF}, /* gradient_adamw_s32 */
+    [46] = {0, 0x001},     /* join_s32 */
+    [47] = {0, 0x001},     /* join_f32 */
+    [48] = {0, 0x003},     /* transpose */
+    [49] = {0, 0x003},     /* part */
+    [50] = {0, 0x2000},    /* max_pool */
+    [51] = {0, 0x2000},    /* max_pool_back */
+    [52] = {3, 0x2003},    /* avg_pool_s32 */
+    [53] = {3, 0x2001},    /* avg_pool_f32 */
+    [54] = {3, 0x2003},    /* avg_pool_back_s32 */
+    [55] = {3, 0x2001},    /* avg_pool_back_f32 */
+    [57] = {3, 0x06B},     /* batch_norm_s32 */
+    [58] = {3, 0x06A},     /* batch_norm_f32 */
+    [59] = {0, 0x00F},     /* batch_norm_back_s32 */
+    [60] = {0, 0x00A},     /* batch_norm_back_f32 */
+    [61] = {0, 0x002},     /* fold_norm */
+    [62] = {1, 0x008},     /* fold_s32 */
+    [63] = {1, 0x008},     /* fold_f32 */
 };
 
 static bool has_unknown_fields(const qfw_plan_op *op)
@@ -111,13 +160,18 @@ static qfw_status check_places(const qfw_plan_view *v, uint32_t i, qfw_call *cal
     const qfw_plan_op *op = &v->ops[i];
     memset(call, 0, sizeof *call);
     call->op = op;
-    call->rows = call->step_rows = call->batch = v->header->batch;
-    call->micro_batches = v->header->micro_batches;
+    call->rows = call->step_rows = call->batch = (int32_t)v->header->batch;
+    call->micro_batches = (int32_t)v->header->micro_batches;
     if (qfw_op_name(op->kernel, places) == NULL) {
         return qfw_refuse(v, (int32_t)i, -1, "kernel");
     }
     if (has_unknown_fields(op)) {
         return qfw_refuse(v, (int32_t)i, -1, "flags, param");
+    }
+    const bool windowed = (known[op->kernel].params >> QFW_WINDOW_PARAM & 1) != 0;
+    call->window = windowed ? qfw_window_of(v->header, op) : NULL;
+    if (windowed && call->window == NULL && op->param[QFW_WINDOW_PARAM] != 0) {
+        return qfw_refuse(v, (int32_t)i, -1, "window");
     }
     for (int k = 0; k < QFW_OP_TENSORS; k++) {
         const uint16_t id = op->tensor[k];
@@ -139,7 +193,7 @@ static qfw_status check_places(const qfw_plan_view *v, uint32_t i, qfw_call *cal
         if ((writes(places[k]) && input) || ((places[k] & QFW_IS_READ) != 0 && output)) {
             return qfw_refuse(v, (int32_t)i, id, "space");
         }
-        QFW_TRY(qfw_measure(p, call->rows, &call->at[k]));
+        QFW_TRY(qfw_measure(p, v->header->batch, &call->at[k]));
     }
     return QFW_OK;
 }
@@ -147,8 +201,23 @@ static qfw_status check_places(const qfw_plan_view *v, uint32_t i, qfw_call *cal
 /* Operations whose result may be their source. */
 static bool in_place(uint32_t kernel)
 {
-    enum { RELU = 5, DROPOUT = 26 };
-    return kernel == RELU || kernel == DROPOUT;
+    enum { RELU = 5, DROPOUT = 26, FOLD_S32 = 62, FOLD_F32 = 63 };
+    return kernel == RELU || kernel == DROPOUT || kernel == FOLD_S32 || kernel == FOLD_F32;
+}
+
+/* Whether the result of a pool lies where its image does, and may: without padding and with no more
+ * positions than pixels, each is written when all that is read later lies behind it. Codes may lie
+ * where the sums do that they are made of: code i is written when sum i has been read. */
+static bool takes_over(const qfw_call *call)
+{
+    enum { CONVERT = 1, MAX_POOL = 50 };
+    const qfw_window *w = call->window;
+    const qfw_plan_tensor *y = call->at[0].plan, *x = call->at[1].plan;
+    const bool pool = call->op->kernel == MAX_POOL && w != NULL && (w->pad_h | w->pad_w) == 0 &&
+                      w->out_h <= w->in_h && w->out_w <= w->in_w && y->container == x->container;
+    const bool codes = call->op->kernel == CONVERT && x->bits == 32 && y->kind == QFW_SYM &&
+                       call->at[0].scales == 1 && (y->container == 8 || y->container == 16);
+    return (pool || codes) && y->codes == x->codes && qfw_over_codes(&call->at[0], &call->at[1]);
 }
 
 /* What an operation writes must not touch what else it uses. */
@@ -161,6 +230,9 @@ static qfw_status check_apart(const qfw_plan_view *v, uint32_t i, const qfw_call
                 continue;
             }
             const bool same = call->op->tensor[w] == call->op->tensor[k];
+            if (w == 0 && k == 1 && !same && takes_over(call)) {
+                continue;
+            }
             if (same ? in_place(call->op->kernel) : !qfw_overlap(&call->at[w], &call->at[k])) {
                 continue;
             }
@@ -186,8 +258,8 @@ static bool is_left(const qfw_plan_view *v, uint32_t by, int place, uint32_t i)
 {
     const qfw_plan_header *h = v->header;
     const bool output = by >= h->first[QFW_OUTPUT] && by < h->first[QFW_BACKWARD];
-    const bool result =
-        place == 0 || v->tensors[v->ops[by].tensor[place]].kind == QFW_FLOAT32; /* the loss */
+    const uint8_t kind = v->tensors[v->ops[by].tensor[place]].kind;
+    const bool result = place == 0 || kind == QFW_FLOAT32 || kind == QFW_PICK; /* a loss, picks */
     return result && !(output && i >= h->first[QFW_BACKWARD]);
 }
 
@@ -228,10 +300,11 @@ static bool is_fresh(const qfw_plan_view *v, uint32_t i, uint16_t id)
 /* Whether operation i moves a parameter before a step's last micro-batch. */
 static bool moves_early(const qfw_plan_view *v, uint32_t i)
 {
-    enum { UPDATE = 11, GRADIENT_UPDATE = 12 };
+    enum { UPDATE = 11, GRADIENT_UPDATE = 12, ADAMW = 32, GRADIENT_ADAMW = 33 };
     const uint32_t kernel = v->ops[i].kernel;
-    return v->header->micro_batches > 1 && i < v->header->first[QFW_UPDATE] &&
-           (kernel == UPDATE || kernel == GRADIENT_UPDATE);
+    const bool moves = kernel == UPDATE || kernel == GRADIENT_UPDATE || kernel == ADAMW ||
+                       kernel == GRADIENT_ADAMW;
+    return moves && v->header->micro_batches > 1 && i < v->header->first[QFW_UPDATE];
 }
 
 static qfw_status check_op(const qfw_plan_view *v, uint32_t i)
@@ -297,6 +370,7 @@ qfw_status qfw_check(const void *plan, size_t bytes, qfw_fault *fault)
     v.tensors = (const void *)(v.header + 1);
     v.ops = (const void *)(v.tensors + v.header->tensors);
     QFW_TRY(check_header(&v));
+    QFW_TRY(check_windows(&v));
     QFW_TRY(qfw_check_tensors(&v));
     QFW_TRY(check_ends(&v));
     for (uint32_t i = 0; i < v.header->ops; i++) {

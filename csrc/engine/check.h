@@ -20,6 +20,9 @@ bool qfw_lasts(const qfw_plan_tensor *p);
 /* Whether two measured tensors share a byte. */
 bool qfw_overlap(const qfw_operand *a, const qfw_operand *b);
 
+/* Whether both lie in the arena, and a shares no byte with b but those of b's codes. */
+bool qfw_over_codes(const qfw_operand *a, const qfw_operand *b);
+
 /* Every field of every tensor; what lasts shares no byte with anything. */
 qfw_status qfw_check_tensors(const qfw_plan_view *v);
 

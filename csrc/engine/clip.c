@@ -22,14 +22,14 @@ const char *qfw_rule_square_sum(const qfw_call *call)
 }
 
 /* m^2 <= 2^32 and at most 2^30 elements: the sum is exact. */
-static uint64_t squares_of(const qfw_tensor *g, int64_t scale)
+static uint64_t squares_of(const qfw_tensor *g, ptrdiff_t scale)
 {
-    const int64_t runs = qfw_runs_per_scale(&g->layout);
+    const ptrdiff_t runs = qfw_runs_per_scale(&g->layout);
     uint64_t sum = 0;
     int32_t m[QFW_TILE];
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&g->layout, scale, r);
-        for (int64_t i = 0; i < run.n; i += QFW_TILE) {
+        for (ptrdiff_t i = 0; i < run.n; i += QFW_TILE) {
             const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
             qfw_load_held(g, run.first + i, n, scale, m);
             for (size_t k = 0; k < n; k++) {
@@ -46,11 +46,11 @@ qfw_status qfw_op_square_sum(const qfw_call *call)
     float p[PARTS] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     if (g->plan->kind == QFW_FLOAT32) {
         const float *x = g->t.codes;
-        for (int64_t i = 0; i < g->n; i++) {
+        for (ptrdiff_t i = 0; i < g->n; i++) {
             p[i % PARTS] += x[i] * x[i];
         }
     }
-    for (int64_t i = 0; i < g->scales; i++) {
+    for (ptrdiff_t i = 0; i < g->scales; i++) {
         const float s = g->t.scale[i];
         p[i % PARTS] += ((float)squares_of(&g->t, i) * s) * s;
     }

@@ -1,6 +1,6 @@
 #include "engine/count.h"
 #include "engine/rescale.h"
-#include "kernels/loops.h"
+#include "kernels/update_loops.h"
 
 static void see_scale(qfw_counter *c, float s)
 {
@@ -37,16 +37,16 @@ static void add(qfw_counter *c, const tally *t, size_t n)
     c->dead += t->dead;
 }
 
-void qfw_count_encoded(const qfw_operand *dst, uint64_t saturated)
+void qfw_see_encoded(const qfw_operand *dst, uint64_t saturated)
 {
-    qfw_counter *c = dst->counter;
-    if (c == NULL || dst->scales == 0) {
+    qfw_counter *c = QFW_COUNTER(dst);
+    if (dst->scales == 0) {
         return;
     }
     const qfw_layout *l = &dst->t.layout; /* of the part: dst->n is the whole's */
     c->written += (uint64_t)(l->outer * l->axis * l->inner);
     c->saturated += saturated;
-    for (int64_t i = 0; i < dst->scales; i++) {
+    for (ptrdiff_t i = 0; i < dst->scales; i++) {
         if (!qfw_has_no_range(dst, i)) {
             see_scale(c, dst->t.scale[i]);
         }
@@ -80,19 +80,19 @@ void qfw_see_codes(const qfw_operand *param, const qfw_operand *state, const int
         see_step(&of_m, asked, by, !random || y == 0);
         see_code(&of_m, m[i] - by, p.lo, p.hi);
     }
-    add(param->counter, &of_m, n);
+    add(QFW_COUNTER(param), &of_m, n);
     for (size_t i = 0; state != NULL && i < n; i++) {
         const int32_t y = step_of(m[i], v[i], g[i], &s);
         see_code(&of_v, loop_round(y, s.frac, s.rounding, random_v ? u_v[i] : 0), s.lo, s.hi);
     }
     if (state != NULL) {
-        add(state->counter, &of_v, n);
+        add(QFW_COUNTER(state), &of_v, n);
     }
 }
 
 /* ---- floats ---- */
 
-void qfw_see_floats(const qfw_call *call, const qfw_operand *x, int64_t scale, const int32_t *m,
+void qfw_see_floats(const qfw_call *call, const qfw_operand *x, ptrdiff_t scale, const int32_t *m,
                     const float *value, const int32_t *steps, size_t n, const qfw_code_rule *rule)
 {
     const bool is_param = x->plan->role == QFW_PARAMETER;
@@ -102,23 +102,23 @@ void qfw_see_floats(const qfw_call *call, const qfw_operand *x, int64_t scale, c
     tally t = {0, 0, 0, 0};
     qfw_codes_at(x, scale, &lo, &hi);
     memset(largest, 0xFF, sizeof largest);
-    (void)call->kernels->quotient_f32(value, largest, n, x->t.scale[scale], rule, most);
+    (void)QFW_K(call->kernels, quotient_f32)(value, largest, n, x->t.scale[scale], rule, most);
     for (size_t i = 0; i < n; i++) {
         /* Below 0 the smallest draw moves it, above 0 the largest does if one does. */
         const bool dead = !random || (value[i] > 0.0f && most[i] == 0);
         see_step(&t, is_param && value[i] != 0.0f, steps[i], dead);
         see_code(&t, is_param ? m[i] - steps[i] : steps[i], lo, hi);
     }
-    add(x->counter, &t, n);
+    add(QFW_COUNTER(x), &t, n);
 }
 
 /* ---- scales ---- */
 
-void qfw_count_scale(const qfw_operand *x, int64_t scale, float before)
+void qfw_see_scale(const qfw_operand *x, ptrdiff_t scale, float before)
 {
-    qfw_counter *c = x->counter;
+    qfw_counter *c = QFW_COUNTER(x);
     const float now = x->t.scale[scale];
-    if (c == NULL || qfw_has_no_range(x, scale)) {
+    if (qfw_has_no_range(x, scale)) {
         return;
     }
     see_scale(c, before);

@@ -4,8 +4,20 @@
 
 #include "engine/engine.h"
 
+static inline bool qfw_is_counted(const qfw_operand *x)
+{
+    return QFW_HAS_COUNTERS && QFW_COUNTER(x) != NULL;
+}
+
 /* dst was encoded, whole or in part, and the clamp changed `saturated` of its codes. */
-void qfw_count_encoded(const qfw_operand *dst, uint64_t saturated);
+void qfw_see_encoded(const qfw_operand *dst, uint64_t saturated);
+
+static inline void qfw_count_encoded(const qfw_operand *dst, uint64_t saturated)
+{
+    if (qfw_is_counted(dst)) {
+        qfw_see_encoded(dst, saturated);
+    }
+}
 
 /* A tile of the integer update, as update_s32 is about to get it; state NULL: none. Where there is
  * a counter, every operand has one. */
@@ -18,25 +30,32 @@ static inline void qfw_count_codes(const qfw_operand *param, const qfw_operand *
                                    const qfw_move *move, const qfw_move *state_move,
                                    const uint32_t *u, const uint32_t *u_v)
 {
-    if (param->counter != NULL) {
+    if (qfw_is_counted(param)) {
         qfw_see_codes(param, state, m, v, g, n, move, state_move, u, u_v);
     }
 }
 
 /* A tile of the float32 update of x, whose codes are m: value[i] was rounded to steps[i]. */
-void qfw_see_floats(const qfw_call *call, const qfw_operand *x, int64_t scale, const int32_t *m,
+void qfw_see_floats(const qfw_call *call, const qfw_operand *x, ptrdiff_t scale, const int32_t *m,
                     const float *value, const int32_t *steps, size_t n, const qfw_code_rule *rule);
 
-static inline void qfw_count_floats(const qfw_call *call, const qfw_operand *x, int64_t scale,
+static inline void qfw_count_floats(const qfw_call *call, const qfw_operand *x, ptrdiff_t scale,
                                     const int32_t *m, const float *value, const int32_t *steps,
                                     size_t n, const qfw_code_rule *rule)
 {
-    if (x->counter != NULL) {
+    if (qfw_is_counted(x)) {
         qfw_see_floats(call, x, scale, m, value, steps, n, rule);
     }
 }
 
 /* After a step: scale number `scale` was `before`. */
-void qfw_count_scale(const qfw_operand *x, int64_t scale, float before);
+void qfw_see_scale(const qfw_operand *x, ptrdiff_t scale, float before);
+
+static inline void qfw_count_scale(const qfw_operand *x, ptrdiff_t scale, float before)
+{
+    if (qfw_is_counted(x)) {
+        qfw_see_scale(x, scale, before);
+    }
+}
 
 #endif

@@ -29,7 +29,7 @@ static void drop_floats(const qfw_call *call, const qfw_key *key)
     const float *x = call->at[1].t.codes, factor = qfw_param_f32(call->op, 1);
     float *y = call->at[0].t.codes;
     const bool all = (call->op->flags & ALL) != 0;
-    for (int64_t i = 0; i < call->at[0].n; i++) {
+    for (ptrdiff_t i = 0; i < call->at[0].n; i++) {
         const bool dropped = all || qfw_draw(key, (uint32_t)i) < call->op->param[0];
         y[i] = dropped ? 0.0f : x[i] * factor;
     }
@@ -40,8 +40,8 @@ static void drop_codes(const qfw_call *call, const qfw_key *key)
 {
     const qfw_operand *dst = &call->at[0], *src = &call->at[1];
     const float factor = qfw_param_f32(call->op, 1);
-    const bool all = (call->op->flags & ALL) != 0, asym = dst->plan->kind == QFW_ASYM;
-    for (int64_t i = 0; i < dst->scales; i++) {
+    const bool all = (call->op->flags & ALL) != 0, asym = qfw_is_asym(dst->plan->kind);
+    for (ptrdiff_t i = 0; i < dst->scales; i++) {
         dst->t.scale[i] = qfw_scale_mul(src->t.scale[i], factor);
         if (asym) {
             dst->t.zero_point[i] = src->t.zero_point[i];
@@ -51,7 +51,7 @@ static void drop_codes(const qfw_call *call, const qfw_key *key)
         ((uint8_t *)dst->t.codes)[qfw_codes_bytes(dst) - 1] = 0;
     }
     int32_t m[QFW_TILE];
-    for (int64_t i = 0; i < dst->n;) {
+    for (ptrdiff_t i = 0; i < dst->n;) {
         const qfw_run run = qfw_run_at(&src->t.layout, i);
         const size_t n = run.n < QFW_TILE ? (size_t)run.n : QFW_TILE;
         const int32_t zp = asym ? dst->t.zero_point[run.scale] : 0;
@@ -60,9 +60,9 @@ static void drop_codes(const qfw_call *call, const qfw_key *key)
             const bool dropped = all || qfw_draw(key, (uint32_t)i) < call->op->param[0];
             m[k] = dropped ? zp : m[k] + zp;
         }
-        qfw_store_codes(&dst->t, i - (int64_t)n, n, m);
+        qfw_store_codes(&dst->t, i - (ptrdiff_t)n, n, m);
     }
-    qfw_find_absmax(dst);
+    qfw_find_absmax(call->kernels, dst);
 }
 
 qfw_status qfw_op_dropout(const qfw_call *call)

@@ -3,34 +3,59 @@
 #define QFW_ENGINE_ENGINE_H
 
 #include "base/fixed.h"
+#include "base/layout.h"
 #include "include/qfw.h"
 #include "kernels/kernels.h"
 
 QFW_STATIC_ASSERT(sizeof(qfw_plan_header) == 128, header_is_128_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
+QFW_STATIC_ASSERT(sizeof(qfw_plan_window) == 40, window_is_40_bytes);
+
+/* The bytes of a qfw_plan_window, whose sizes are below 2^31. */
+typedef struct {
+    int32_t in_h, in_w, out_h, out_w;
+    uint16_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+    uint16_t groups, reserved[3];
+} qfw_window;
+
+QFW_STATIC_ASSERT(sizeof(qfw_window) == 40, as_in_the_plan);
 
 /* Enough for any network of this size of machine, and few enough to check pairs. */
-enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 38, QFW_MAX_ELEMENTS = 1 << 30 };
+enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 64 };
+
+/* 32 bytes an element are still a size, so that few products of sizes need care. */
+enum { QFW_MAX_ELEMENTS = sizeof(ptrdiff_t) > 4 ? 1 << 30 : 1 << 26 };
 
 /* A tensor of the plan over the rows of a step. Pointers are NULL while a plan is checked. */
 typedef struct {
     const qfw_plan_tensor *plan; /* NULL: not there */
     qfw_tensor t;
-    int64_t n;      /* elements */
-    int64_t row;    /* elements of a row; n without rows */
-    int64_t scales; /* 0 for Float32 */
+    ptrdiff_t n;      /* elements */
+    ptrdiff_t row;    /* elements of a row; n without rows */
+    ptrdiff_t scales; /* 0 for Float32 */
     uint32_t *absmax;
+#if QFW_HAS_COUNTERS
     qfw_counter *counter; /* NULL: nothing is counted */
+#endif
 } qfw_operand;
+
+#if QFW_HAS_COUNTERS
+#define QFW_COUNTER(x) ((x)->counter)
+#define QFW_SET_COUNTER(x, of) ((x)->counter = (of))
+#else
+#define QFW_COUNTER(x) ((void)(x), (qfw_counter *)NULL)
+#define QFW_SET_COUNTER(x, of) ((void)(x), (void)(of))
+#endif
 
 /* An operation with its operands. */
 typedef struct {
     const qfw_kernels *kernels;
     const qfw_plan_op *op;
-    qfw_operand at[QFW_OP_TENSORS];
-    uint32_t rows, batch, seed; /* seed: this micro-batch's */
-    uint32_t step_rows, micro_batches;
+    const qfw_window *window; /* NULL: none */
+    qfw_operand at[QFW_PLACES];
+    int32_t rows, batch, step_rows, micro_batches;
+    uint32_t seed; /* this micro-batch's */
     qfw_progress progress;
     bool infer; /* nothing is learnt from what is seen */
 } qfw_call;
@@ -40,23 +65,58 @@ typedef qfw_status qfw_op_fn(const qfw_call *call);
 /* What must hold of operands beyond their formats; the words say what does not, NULL: all does. */
 typedef const char *qfw_rule_fn(const qfw_call *call);
 
+/* The operations that a net can run: QFW_OP_LINE(name) for each. Firmware lists those of its plan,
+ * and the linker drops the others. */
+typedef struct {
+    qfw_op_fn *run;
+    uint8_t kernel;
+    uint8_t reads; /* bit k: place k is read */
+} qfw_op_line;
+
 struct qfw_ops {
-    qfw_op_fn *run[QFW_OP_COUNT];
+    const qfw_op_line *lines;
+    size_t count;
 };
 
-#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5, p6, p7) \
-    extern qfw_op_fn qfw_op_##name;                          \
-    extern qfw_rule_fn qfw_rule_##name;
+#define QFW_OP_LINE(name) {qfw_op_##name, QFW_NUMBER_##name, QFW_READS_##name}
+
+#define QFW_READS(place, k) (((place) & QFW_IS_READ) != 0 ? 1 << (k) : 0)
+#define QFW_OP(number, name, p0, p1, p2, p3, p4, p5, p6, p7)                            \
+    extern qfw_op_fn qfw_op_##name;                                                     \
+    extern qfw_rule_fn qfw_rule_##name;                                                 \
+    enum {                                                                              \
+        QFW_NUMBER_##name = (number),                                                   \
+        QFW_READS_##name = QFW_READS(p0, 0) | QFW_READS(p1, 1) | QFW_READS(p2, 2) |     \
+            QFW_READS(p3, 3) | QFW_READS(p4, 4) | QFW_READS(p5, 5) | QFW_READS(p6, 6) | \
+            QFW_READS(p7, 7)                                                            \
+    };
 #include "kernels/kernels.def"
 
 /* The rule of operation `kernel`, NULL if there is no such operation. */
 qfw_rule_fn *qfw_rule_of(uint32_t kernel);
+
+/* The window of an operation, whose number plus 1 is its param[QFW_WINDOW_PARAM]; NULL if that is 0
+ * or no window. */
+enum { QFW_WINDOW_PARAM = 13 };
+const qfw_window *qfw_window_of(const qfw_plan_header *header, const qfw_plan_op *op);
 
 /* Magic, version, sizes and CRC: that these bytes are a plan, whole and unchanged. */
 qfw_status qfw_check_bytes(const void *plan, size_t bytes);
 
 /* Sizes of a tensor over `rows` rows; its pointers stay NULL. QFW_E_SIZE if there are too many. */
 qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *operand);
+
+/* An operand that is not there. */
+static inline void qfw_leave_out(qfw_operand *x)
+{
+    x->plan = NULL;
+    x->t.codes = NULL;
+    x->t.scale = NULL;
+    x->t.zero_point = NULL;
+    x->n = x->row = x->scales = 0;
+    x->absmax = NULL;
+    QFW_SET_COUNTER(x, NULL);
+}
 
 /* QFW_E_SCALE or QFW_E_ZERO_POINT if one of its scales or zero points is none. */
 qfw_status qfw_check_scales(const qfw_operand *operand);
@@ -75,22 +135,27 @@ static inline qfw_key qfw_key_of(const qfw_call *call, const qfw_operand *operan
     return key;
 }
 
+static inline bool qfw_has_window(const qfw_call *call)
+{
+    return QFW_HAS_WINDOWS && call->window != NULL;
+}
+
 static inline bool qfw_has(const qfw_call *call, int place)
 {
-    return call->at[place].plan != NULL;
+    return place < QFW_PLACES && call->at[place].plan != NULL;
 }
 
 /* Whether an operation adds to the gradient at place 0: in a step's micro-batches after the first.
  */
 static inline bool qfw_adds(const qfw_call *call)
 {
-    return call->progress.micro != 0 && call->at[0].plan->role == QFW_GRADIENT;
+    return QFW_HAS_MICRO && call->progress.micro != 0 && call->at[0].plan->role == QFW_GRADIENT;
 }
 
 /* Whether it ever does. */
 static inline bool qfw_may_add(const qfw_call *call)
 {
-    return call->micro_batches > 1 && call->at[0].plan->role == QFW_GRADIENT;
+    return QFW_HAS_MICRO && call->micro_batches > 1 && call->at[0].plan->role == QFW_GRADIENT;
 }
 
 /* Whether each row has scales of its own. */
@@ -103,6 +168,19 @@ static inline bool qfw_by_rows(const qfw_operand *x)
 static inline uint32_t qfw_rounding_of(const qfw_plan_op *op)
 {
     return op->flags >> 3 & 3u;
+}
+
+/* A parameter that is a size. */
+static inline ptrdiff_t qfw_param_size(const qfw_plan_op *op, int i)
+{
+    const uint64_t size = op->param[i], most = PTRDIFF_MAX;
+    return (ptrdiff_t)(size < most ? size : most);
+}
+
+/* Matrix rows in a row of the step, 0 standing for 1. */
+static inline ptrdiff_t qfw_positions_of(const qfw_plan_op *op, int i)
+{
+    return op->param[i] != 0 ? qfw_param_size(op, i) : 1;
 }
 
 static inline float qfw_param_f32(const qfw_plan_op *op, int i)
@@ -121,20 +199,32 @@ qfw_status qfw_encode_part(const qfw_call *call, const qfw_operand *src, const q
 void qfw_fix_scales(const qfw_operand *dst);
 
 /* Rows first .. first + rows of `whole`, a matrix of rows of `row` elements, as a tensor. */
-qfw_tensor qfw_rows_of(const qfw_operand *whole, int64_t row, int64_t first, int64_t rows);
+qfw_tensor qfw_rows_of(const qfw_operand *whole, ptrdiff_t row, ptrdiff_t first, ptrdiff_t rows);
 
 /* Whether a part of `rows` rows can be encoded by itself. */
-bool qfw_has_rows_of(const qfw_operand *whole, int64_t row, int64_t rows);
+bool qfw_has_rows_of(const qfw_operand *whole, ptrdiff_t row, ptrdiff_t rows);
 
 /* Whether the same elements share a scale, whatever the rows of a step. */
 bool qfw_same_sharing(const qfw_plan_tensor *a, const qfw_plan_tensor *b);
 
-/* The absmax of each scale of an accumulator, anew; nothing for what is none. */
-void qfw_find_absmax(const qfw_operand *x);
+/* Whether only the slots and the rounding differ: then scales carry over, and so do codes. */
+bool qfw_same_codes(const qfw_operand *a, const qfw_operand *b);
 
-/* Multiplies an error (floats or accumulators) by `slope`, 0 or normal, where the wire's code is not
- * > 0, or not inside. */
-void qfw_apply_mask(const qfw_operand *error, const qfw_operand *wire, bool inside, float slope);
+/* ---- engine/pointwise.c ---- */
+
+/* The absmax of each scale of an accumulator, anew; nothing for what is none. */
+void qfw_find_absmax(const qfw_kernels *kernels, const qfw_operand *x);
+
+/* Where a wire's code lets an error through: above 0 and, unless top is 0, below that; or inside its
+ * range. Elsewhere the error is multiplied by slope, 0 or normal. */
+typedef struct {
+    bool inside;
+    float slope, top;
+} qfw_gate;
+
+/* Errors are floats or accumulators. */
+void qfw_apply_mask(const qfw_kernels *kernels, const qfw_operand *error, const qfw_operand *wire,
+                    const qfw_gate *gate);
 
 /* ---- engine/loss.c ---- */
 
@@ -156,21 +246,31 @@ static inline bool qfw_joins(const qfw_operand *gradient)
 qfw_status qfw_add_part(const qfw_call *call, const qfw_operand *acc, const qfw_operand *part,
                         uint64_t first, float *joint);
 
+/* ---- engine/outer.c ---- */
+
+/* Whether an outer product of x, rows of `row` elements, can be encoded into this gradient a row at
+ * a time: int8 to int8, each row at a scale of its own that is found. */
+bool qfw_takes_outer(const qfw_operand *x, const qfw_operand *grad, ptrdiff_t row);
+
+/* Encodes e x^T, whose scale is sigma; e has a code for each row, x one for each column. */
+void qfw_encode_outer(const qfw_call *call, const qfw_operand *e, const qfw_operand *x, float sigma,
+                      const qfw_operand *grad);
+
 /* ---- engine/product.c ---- */
 
 /* What is wrong with accumulators, rows x columns, that have a scale for each row, each column. */
-const char *qfw_acc_fault(const qfw_operand *acc, int64_t rows, int64_t columns, bool by_row,
+const char *qfw_acc_fault(const qfw_operand *acc, ptrdiff_t rows, ptrdiff_t columns, bool by_row,
                           bool by_column);
 
 /* Whether a matrix of rows x columns has a scale for each row. */
-bool qfw_has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns);
+bool qfw_has_row_scales(const qfw_operand *x, ptrdiff_t rows, ptrdiff_t columns);
 
 /* Whether Sym codes that the caller may have written are those of their format. */
 bool qfw_codes_in_range(const qfw_operand *x);
 
 /* Seeds and shifts of n columns whose sigmas stand at `sigma`, which the shifts then lift. */
-void qfw_seed_columns(const qfw_operand *bias, float *sigma, int64_t n, int32_t *seed,
-                      uint8_t *shift);
+void qfw_seed_columns(const qfw_kernels *kernels, const qfw_operand *bias, float *sigma,
+                      ptrdiff_t n, int32_t *seed, uint8_t *shift);
 
 /* A sum as an int32: half away, by a shift that makes it fit. */
 static inline int32_t qfw_brought_back(int64_t sum, uint32_t shift)
@@ -182,11 +282,22 @@ static inline int32_t qfw_brought_back(int64_t sum, uint32_t shift)
 
 /* gemm in chunks of the sum, brought back by one rounded shift. */
 void qfw_gemm_chunks(const qfw_kernels *kernels, const qfw_gemm *gemm, uint32_t chunk,
-                     uint32_t shift, int32_t *out);
+                     uint32_t shift, int32_t *out, size_t out_row);
+
+/* Sums over `terms` lines of `out` products e * x, of the columns first .. first + n - 1, brought back
+ * by one rounded shift. */
+void qfw_line_products(const qfw_operand *e, const qfw_operand *x, ptrdiff_t out, ptrdiff_t terms,
+                       ptrdiff_t first, ptrdiff_t n, uint32_t shift, int32_t *sum);
 
 /* What is wrong with chunk and shift for sums of k products of a and b (NULL: of a alone). */
-const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, int64_t k, bool bias,
+const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, ptrdiff_t k, bool bias,
                                uint32_t chunk, uint32_t shift);
+
+/* ---- engine/join.c ---- */
+
+/* What is wrong with two tensors of which codes go from one to the other as they are: formats that
+ * differ, in slots without whole bytes, or with several scales. */
+const char *qfw_alike_fault(const qfw_operand *a, const qfw_operand *b);
 
 /* ---- engine/hindsight.c ---- */
 
@@ -224,8 +335,19 @@ const char *qfw_update_fault(const qfw_call *call, const qfw_operand *param,
 /* Moves elements first .. first + n - 1 of the parameter (and state) by clip times the gradient g,
  * whose element 0 belongs to `first`; `last`: the tensor ends here, scales may change. */
 qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const qfw_operand *state,
-                          const qfw_tensor *g, float clip, int64_t first, int64_t n, uint8_t *flags,
-                          bool last);
+                          const qfw_tensor *g, float clip, ptrdiff_t first, ptrdiff_t n,
+                          uint8_t *flags, bool last);
+
+/* ---- engine/moves_few.c ---- */
+
+/* Moves the parameter and the state (NULL: none) by the gradient e x^T, of scale sigma, and their scales; false: it is no such
+ * parameter or step, and nothing was done. */
+bool qfw_move_outer(const qfw_call *call, const qfw_operand *param, const qfw_operand *e,
+                    const qfw_operand *x, const qfw_operand *state, float sigma, uint8_t *flags);
+
+/* The same by the gradient e, without a state: a bias, by one row of errors. */
+bool qfw_move_one_row(const qfw_call *call, const qfw_operand *param, const qfw_operand *e,
+                      float sigma, uint8_t *flags);
 
 /* ---- engine/adamw.c ---- */
 
@@ -237,6 +359,6 @@ typedef struct {
 /* As qfw_update_fault and qfw_move_range, with two moments for the state. */
 const char *qfw_adamw_fault(const qfw_call *call, const qfw_moments *of);
 void qfw_adamw_range(const qfw_call *call, const qfw_moments *of, const qfw_tensor *g, float clip,
-                     int64_t first, int64_t n, bool last);
+                     ptrdiff_t first, ptrdiff_t n, bool last);
 
 #endif

@@ -31,10 +31,10 @@ qfw_status qfw_hindsight_scales(const qfw_operand *dst, const qfw_operand *gain,
     const qfw_num a = qfw_num_f32(s_in), b = qfw_num_f32(g[NOW]);
     const qfw_num range = {a.mant * b.mant, a.exp + b.exp}; /* exact: 48 bits */
     const qfw_num s = qfw_num_ratio_up(range, 1, (uint32_t)hi, 24);
-    const float scale = qfw_num_scale_f32(s, dst->t.format.pow2 != 0);
-    for (int64_t i = 0; i < dst->scales; i++) {
+    const float scale = qfw_num_scale_f32(s, qfw_is_pow2(dst->t.format.pow2));
+    for (ptrdiff_t i = 0; i < dst->scales; i++) {
         dst->t.scale[i] = scale;
-        if (dst->t.format.kind == QFW_ASYM) {
+        if (qfw_is_asym(dst->t.format.kind)) {
             dst->t.zero_point[i] = 0;
         }
     }
@@ -44,7 +44,7 @@ qfw_status qfw_hindsight_scales(const qfw_operand *dst, const qfw_operand *gain,
 qfw_num qfw_largest_sum(const qfw_operand *sums)
 {
     qfw_num most = {0, 0};
-    for (int64_t i = 0; i < sums->scales; i++) {
+    for (ptrdiff_t i = 0; i < sums->scales; i++) {
         most = qfw_num_max(most, qfw_scale_for(sums->t.scale[i], sums->absmax[i], 1));
     }
     return most;

@@ -1,10 +1,11 @@
 /* Values of what lasts, a tile at a time: docs/numerics.md sections 7, 8 and 17. */
 #include "engine/lasting.h"
+#include "base/layout.h"
 #include "base/round.h"
 #include "engine/count.h"
 #include "kernels/codes.h"
 
-float *qfw_floats_at(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m,
+float *qfw_floats_at(const qfw_tensor *t, ptrdiff_t first, size_t n, ptrdiff_t scale, int32_t *m,
                      float *room)
 {
     if (t->format.kind == QFW_FLOAT32) {
@@ -24,6 +25,14 @@ float *qfw_floats_at(const qfw_tensor *t, int64_t first, size_t n, int64_t scale
     return room;
 }
 
+float qfw_value_at(const qfw_operand *x, ptrdiff_t i)
+{
+    const bool floats = x->plan->kind == QFW_FLOAT32;
+    int32_t m;
+    float room;
+    return *qfw_floats_at(&x->t, i, 1, floats ? 0 : qfw_run_at(&x->t.layout, i).scale, &m, &room);
+}
+
 const float *qfw_clipped(const float *g, size_t n, float clip, float *room)
 {
     if (clip == 1.0f) {
@@ -35,9 +44,9 @@ const float *qfw_clipped(const float *g, size_t n, float clip, float *room)
     return room;
 }
 
-void qfw_put_held(const qfw_operand *x, int64_t first, size_t n, int64_t scale, int32_t *m)
+void qfw_put_held(const qfw_operand *x, ptrdiff_t first, size_t n, ptrdiff_t scale, int32_t *m)
 {
-    if (x->plan->kind == QFW_ASYM) {
+    if (qfw_is_asym(x->plan->kind)) {
         for (size_t i = 0; i < n; i++) {
             m[i] += x->t.zero_point[scale];
         }
@@ -45,15 +54,15 @@ void qfw_put_held(const qfw_operand *x, int64_t first, size_t n, int64_t scale, 
     qfw_store_codes(&x->t, first, n, m);
 }
 
-static bool put(const qfw_call *call, const qfw_operand *x, qfw_rounding rounding, int64_t first,
-                size_t n, int64_t scale, const float *value, const uint32_t *u, int32_t *m,
+static bool put(const qfw_call *call, const qfw_operand *x, qfw_rounding rounding, ptrdiff_t first,
+                size_t n, ptrdiff_t scale, const float *value, const uint32_t *u, int32_t *m,
                 bool less)
 {
     const qfw_code_rule rule = {rounding, 0, -QFW_QUOTIENT_MAX, QFW_QUOTIENT_MAX};
     int32_t steps[QFW_TILE], lo, hi;
     bool left = false;
     qfw_codes_at(x, scale, &lo, &hi);
-    (void)call->kernels->quotient_f32(value, u, n, x->t.scale[scale], &rule, steps);
+    (void)QFW_K(call->kernels, quotient_f32)(value, u, n, x->t.scale[scale], &rule, steps);
     qfw_count_floats(call, x, scale, m, value, steps, n, &rule);
     for (size_t i = 0; i < n; i++) {
         const int32_t to = less ? m[i] - steps[i] : steps[i];
@@ -64,14 +73,16 @@ static bool put(const qfw_call *call, const qfw_operand *x, qfw_rounding roundin
     return left;
 }
 
-bool qfw_put_value(const qfw_call *call, const qfw_operand *x, qfw_rounding rounding, int64_t first,
-                   size_t n, int64_t scale, const float *value, const uint32_t *u, int32_t *m)
+bool qfw_put_value(const qfw_call *call, const qfw_operand *x, qfw_rounding rounding,
+                   ptrdiff_t first, size_t n, ptrdiff_t scale, const float *value,
+                   const uint32_t *u, int32_t *m)
 {
     return put(call, x, rounding, first, n, scale, value, u, m, false);
 }
 
-bool qfw_put_less(const qfw_call *call, const qfw_operand *x, qfw_rounding rounding, int64_t first,
-                  size_t n, int64_t scale, const float *value, const uint32_t *u, int32_t *m)
+bool qfw_put_less(const qfw_call *call, const qfw_operand *x, qfw_rounding rounding,
+                  ptrdiff_t first, size_t n, ptrdiff_t scale, const float *value, const uint32_t *u,
+                  int32_t *m)
 {
     return put(call, x, rounding, first, n, scale, value, u, m, true);
 }

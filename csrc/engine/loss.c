@@ -32,17 +32,17 @@ void qfw_take_share(const qfw_call *call, const qfw_operand *error)
         return;
     }
     const float share = qfw_div_f32((float)call->rows, (float)call->step_rows);
-    for (int64_t i = 0; i < error->scales; i++) {
+    for (ptrdiff_t i = 0; i < error->scales; i++) {
         error->t.scale[i] = qfw_scale_mul(error->t.scale[i], share);
     }
-    for (int64_t i = 0; error->scales == 0 && i < error->n; i++) {
+    for (ptrdiff_t i = 0; error->scales == 0 && i < error->n; i++) {
         ((float *)error->t.codes)[i] *= share;
     }
 }
 
 qfw_status qfw_op_cross_entropy_f32(const qfw_call *call)
 {
-    QFW_TRY(qfw_cross_entropy_f32(call->at[1].t.codes, call->at[2].t.codes, call->rows,
+    QFW_TRY(qfw_cross_entropy_f32(call->at[1].t.codes, call->at[2].t.codes, (size_t)call->rows,
                                   (size_t)call->at[1].row, call->at[0].t.codes,
                                   call->at[3].t.codes));
     qfw_take_share(call, &call->at[0]);
@@ -52,9 +52,9 @@ qfw_status qfw_op_cross_entropy_f32(const qfw_call *call)
 qfw_status qfw_op_cross_entropy_s16(const qfw_call *call)
 {
     const qfw_operand *error = &call->at[0], *z = &call->at[1];
-    QFW_TRY(qfw_cross_entropy_s16(z->t.codes, z->t.scale[0], call->at[2].t.codes, call->rows,
-                                  (size_t)z->row, error->t.codes, error->t.scale, error->absmax,
-                                  call->at[3].t.codes));
+    QFW_TRY(qfw_cross_entropy_s16(z->t.codes, z->t.scale[0], call->at[2].t.codes,
+                                  (size_t)call->rows, (size_t)z->row, error->t.codes,
+                                  error->t.scale, error->absmax, call->at[3].t.codes));
     qfw_take_share(call, error);
     return QFW_OK;
 }

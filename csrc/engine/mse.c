@@ -33,12 +33,12 @@ qfw_status qfw_op_mse_f32(const qfw_call *call)
 {
     const float *z = call->at[1].t.codes, *y = call->at[2].t.codes;
     float *error = call->at[0].t.codes, *loss = call->at[3].t.codes;
-    const int64_t n = call->at[0].n;
+    const ptrdiff_t n = call->at[0].n;
     const float count = (float)n, share = qfw_div_f32(2.0f, count);
-    QFW_TRY(qfw_check_finite(call->kernels, z, (size_t)n, QFW_F32));
-    QFW_TRY(qfw_check_finite(call->kernels, y, (size_t)n, QFW_F32));
+    QFW_TRY(qfw_finite_f32(call->kernels, z, (size_t)n));
+    QFW_TRY(qfw_finite_f32(call->kernels, y, (size_t)n));
     float sum = 0.0f;
-    for (int64_t i = 0; i < n; i++) {
+    for (ptrdiff_t i = 0; i < n; i++) {
         const float d = z[i] - y[i];
         error[i] = d * share;
         sum += d * d;
@@ -69,7 +69,7 @@ qfw_status qfw_op_mse_s16(const qfw_call *call)
     int32_t *d = error->t.codes;
     qfw_wide sum = {0, 0};
     uint32_t most = 0;
-    for (int64_t i = 0; i < error->n; i++) {
+    for (ptrdiff_t i = 0; i < error->n; i++) {
         d[i] = qfw_joined(a[i], &of_z) - qfw_joined(b[i], &of_y);
         const uint32_t size = qfw_abs32(d[i]);
         most = size > most ? size : most;

@@ -2,6 +2,8 @@
 #include "base/random.h"
 #include "base/round.h"
 #include "engine/engine.h"
+#include "engine/state.h"
+#include "kernels/codes.h"
 
 /* Lies at the start of the arena. */
 struct qfw_net {
@@ -23,53 +25,31 @@ QFW_STATIC_ASSERT(sizeof(qfw_net) <= QFW_NET_BYTES, net_fits_its_place);
 /* Micro-batches of a step. */
 static uint32_t micro_batches(const qfw_plan_header *h)
 {
-    return h->micro_batches > 1 ? h->micro_batches : 1;
+    return QFW_HAS_MICRO && h->micro_batches > 1 ? h->micro_batches : 1;
 }
 
 /* ---- open ---- */
 
-/* The machine's floats are IEEE single precision, rounded to nearest, subnormals and all. Volatile,
- * so that nothing is computed beforehand. */
-static bool floats_are_ieee(void)
+/* Every scale that lasts. */
+static qfw_status set_scales(qfw_net *net)
 {
-    volatile float tiny = 0x1p-126f, half = 0.5f, one = 1.0f, eps = 0x1p-24f, third = 3.0f;
-    volatile float a = 0x1.000002p0f, b = 0x1.fffffcp-1f;
-    volatile int32_t big = 16777217;
-    const float subnormal = tiny * half, product = a * b;
-    const float contracted = a * b - one; /* not 0 if the product was not rounded */
-    const float tie = one + eps, sum = one + (eps + eps), quotient = one / third;
-    return qfw_bits_f32(subnormal) == 0x00400000u && qfw_bits_f32(product) == 0x3F800000u &&
-           contracted == 0.0f && tie == 1.0f && qfw_bits_f32(sum) == 0x3F800001u &&
-           qfw_bits_f32(quotient) == 0x3EAAAAABu && (float)big == 16777216.0f;
-}
-
-static qfw_status check_image(const qfw_image *image)
-{
-    if (image == NULL || image->plan == NULL || image->kernels == NULL || image->ops == NULL) {
-        return QFW_E_NULL;
+    for (uint32_t i = 0; i < net->header->tensors; i++) {
+        qfw_operand x;
+        const qfw_plan_tensor *p = &net->tensors[i];
+        if (p->space == QFW_ARENA && p->role <= QFW_STATE) {
+            QFW_TRY(qfw_measure(p, 1, &x));
+            float *scale = (float *)(void *)((uint8_t *)net + p->scale);
+            for (ptrdiff_t k = 0; k < x.scales; k++) {
+                scale[k] = 1.0f;
+            }
+        }
     }
-    QFW_TRY(qfw_check_bytes(image->plan, image->plan_bytes));
-    const qfw_plan_header *h = image->plan;
-    const bool there = h->const_bytes == 0 || image->constants != NULL;
-    return there && h->const_bytes == image->const_bytes &&
-                   (uintptr_t)image->constants % QFW_ALIGN == 0
-               ? QFW_OK
-               : QFW_E_SIZE;
-}
-
-qfw_status qfw_arena_size(const qfw_image *image, size_t *bytes)
-{
-    QFW_TRY(check_image(image));
-    if (bytes == NULL) {
-        return QFW_E_NULL;
-    }
-    *bytes = ((const qfw_plan_header *)image->plan)->arena_bytes;
     return QFW_OK;
 }
 
 qfw_status qfw_open(void *arena, size_t arena_bytes, const qfw_image *image, qfw_net **net)
 {
-    QFW_TRY(check_image(image));
+    QFW_TRY(qfw_check_image(image));
     if (arena == NULL || net == NULL) {
         return QFW_E_NULL;
     }
@@ -78,8 +58,12 @@ qfw_status qfw_open(void *arena, size_t arena_bytes, const qfw_image *image, qfw
         (uintptr_t)arena % QFW_ALIGN != 0) {
         return QFW_E_ARENA;
     }
-    if (!floats_are_ieee()) {
+    if (!qfw_floats_are_ieee()) {
         return QFW_E_FLOAT;
+    }
+    qfw_state_header state;
+    if (image->state != NULL) {
+        QFW_TRY(qfw_read_state(image, &state));
     }
     memset(arena, 0, h->arena_bytes);
     qfw_net *n = arena;
@@ -89,16 +73,11 @@ qfw_status qfw_open(void *arena, size_t arena_bytes, const qfw_image *image, qfw
     n->ops = (const void *)(n->tensors + h->tensors);
     n->progress.lr = h->lr;
     n->next = NOWHERE;
-    for (uint32_t i = 0; i < h->tensors; i++) {
-        qfw_operand x;
-        const qfw_plan_tensor *p = &n->tensors[i];
-        if (p->space == QFW_ARENA && p->role <= QFW_STATE) {
-            QFW_TRY(qfw_measure(p, 1, &x));
-            float *scale = (float *)(void *)((uint8_t *)arena + p->scale);
-            for (int64_t k = 0; k < x.scales; k++) {
-                scale[k] = 1.0f;
-            }
-        }
+    if (image->state != NULL) {
+        memcpy(qfw_lasting(n), (const uint8_t *)image->state + sizeof state, state.payload_bytes);
+        qfw_go_on(n, &state);
+    } else {
+        QFW_TRY(set_scales(n));
     }
     *net = n;
     return QFW_OK;
@@ -115,21 +94,44 @@ qfw_status qfw_get_progress(const qfw_net *net, qfw_progress *progress)
     return QFW_OK;
 }
 
+qfw_status qfw_check_progress(const qfw_plan_header *h, const qfw_progress *progress)
+{
+    const uint32_t lr = qfw_bits_f32(progress->lr);
+    if (lr > QFW_F32_MAX || (lr != 0 && lr < QFW_F32_MIN_NORMAL)) {
+        return QFW_E_SCALE;
+    }
+    return progress->micro < micro_batches(h) ? QFW_OK : QFW_E_ROWS;
+}
+
 qfw_status qfw_set_progress(qfw_net *net, const qfw_progress *progress)
 {
     if (net == NULL || progress == NULL) {
         return QFW_E_NULL;
     }
-    const uint32_t lr = qfw_bits_f32(progress->lr);
-    if (lr > QFW_F32_MAX || (lr != 0 && lr < QFW_F32_MIN_NORMAL)) {
-        return QFW_E_SCALE;
-    }
-    if (progress->micro >= micro_batches(net->header)) {
-        return QFW_E_ROWS;
-    }
+    QFW_TRY(qfw_check_progress(net->header, progress));
     net->progress = *progress;
     net->has_gradients |= progress->micro != 0;
     return QFW_OK;
+}
+
+/* ---- state ---- */
+
+const qfw_image *qfw_image_of(const qfw_net *net)
+{
+    return &net->image;
+}
+
+void qfw_come_to(const qfw_net *net, qfw_state_header *state)
+{
+    state->progress = net->progress;
+    state->gradients = net->has_gradients;
+}
+
+void qfw_go_on(qfw_net *net, const qfw_state_header *state)
+{
+    net->progress = state->progress;
+    net->has_gradients = state->gradients;
+    net->next = NOWHERE;
 }
 
 /* ---- counters ---- */
@@ -142,6 +144,9 @@ qfw_status qfw_set_counters(qfw_net *net, qfw_counter *table, size_t records)
     if (table != NULL && records != net->header->tensors) {
         return QFW_E_SIZE;
     }
+    if (!QFW_HAS_COUNTERS && table != NULL) {
+        return QFW_E_FEATURE;
+    }
     net->counters = table;
     return QFW_OK;
 }
@@ -153,7 +158,7 @@ static qfw_status bind(const qfw_net *net, const qfw_io *io, uint16_t id, uint32
 {
     const qfw_plan_tensor *p = &net->tensors[id];
     QFW_TRY(qfw_measure(p, rows, x));
-    x->counter = net->counters == NULL ? NULL : net->counters + id;
+    QFW_SET_COUNTER(x, net->counters == NULL ? NULL : net->counters + id);
     if (p->space == QFW_IO) {
         const void *in = p->codes == 0 ? io->x : io->y;
         x->t.codes = p->codes == 2 ? io->out : (void *)(uintptr_t)in;
@@ -165,7 +170,7 @@ static qfw_status bind(const qfw_net *net, const qfw_io *io, uint16_t id, uint32
     x->t.codes = base + p->codes;
     if (x->scales > 0) {
         x->t.scale = (float *)(void *)(base + p->scale);
-        x->t.zero_point = p->kind == QFW_ASYM ? (uint16_t *)(void *)(base + p->zero_point) : NULL;
+        x->t.zero_point = qfw_is_asym(p->kind) ? (uint16_t *)(void *)(base + p->zero_point) : NULL;
         x->absmax = p->bits == 32 ? (uint32_t *)(void *)(base + p->absmax) : NULL;
     }
     return QFW_OK;
@@ -177,36 +182,51 @@ typedef struct {
     bool infer; /* nothing is learnt from it */
 } extent;
 
+/* From place `kernel` down, where a list of all has it or a few before, and round to its end. */
+static const qfw_op_line *line_of(const qfw_ops *ops, uint16_t kernel)
+{
+    size_t at = kernel < ops->count ? kernel : ops->count;
+    for (size_t i = 0; i < ops->count; i++) {
+        at = (at > 0 ? at : ops->count) - 1;
+        if (ops->lines[at].kernel == kernel) {
+            return &ops->lines[at];
+        }
+    }
+    return NULL;
+}
+
 static qfw_status run_op(qfw_net *net, const qfw_io *io, extent over, uint32_t i)
 {
     const qfw_plan_header *h = net->header;
     const qfw_plan_op *op = &net->ops[i];
-    uint16_t places[QFW_OP_TENSORS];
     qfw_call call;
-    memset(&call, 0, sizeof call);
     call.kernels = net->image.kernels;
     call.op = op;
-    call.rows = over.rows;
-    call.step_rows = over.step_rows;
-    call.batch = h->batch;
-    call.micro_batches = micro_batches(h);
+    call.rows = (int32_t)over.rows;
+    call.step_rows = (int32_t)over.step_rows;
+    call.batch = (int32_t)h->batch;
+    call.micro_batches = (int32_t)micro_batches(h);
     call.progress = net->progress;
     /* An update belongs to the step, not to its last micro-batch. */
     call.progress.micro = i < h->first[QFW_UPDATE] ? over.micro : 0;
     call.seed = qfw_micro_seed(h->seed, call.progress.micro);
     call.infer = over.infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
-    if (qfw_op_name(op->kernel, places) == NULL || net->image.ops->run[op->kernel] == NULL) {
+    call.window = QFW_HAS_WINDOWS ? qfw_window_of(h, op) : NULL;
+    const qfw_op_line *line = line_of(net->image.ops, op->kernel);
+    if (line == NULL) {
         return QFW_E_PLAN;
     }
-    for (int k = 0; k < QFW_OP_TENSORS; k++) {
-        if (op->tensor[k] != QFW_NO_TENSOR) {
+    for (int k = 0; k < QFW_PLACES; k++) {
+        if (op->tensor[k] == QFW_NO_TENSOR) {
+            qfw_leave_out(&call.at[k]);
+        } else {
             QFW_TRY(bind(net, io, op->tensor[k], over.rows, &call.at[k]));
-            if ((places[k] & QFW_IS_READ) != 0) {
+            if ((line->reads >> k & 1) != 0) {
                 QFW_TRY(qfw_check_scales(&call.at[k]));
             }
         }
     }
-    return net->image.ops->run[op->kernel](&call);
+    return line->run(&call);
 }
 
 /* Whether operations may begin at `first` now. */
@@ -317,7 +337,8 @@ static qfw_status learn(qfw_net *net, const qfw_io *io, uint32_t rows, float *lo
 static const void *after(const qfw_net *net, uint16_t id, const void *buffer, uint32_t rows)
 {
     qfw_operand x;
-    if (buffer == NULL || id == QFW_NO_TENSOR || qfw_measure(&net->tensors[id], 1, &x) != QFW_OK) {
+    if (!QFW_HAS_MICRO || buffer == NULL || id == QFW_NO_TENSOR ||
+        qfw_measure(&net->tensors[id], 1, &x) != QFW_OK) {
         return buffer;
     }
     return (const uint8_t *)buffer + rows * qfw_codes_bytes(&x);
@@ -341,11 +362,18 @@ qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, f
         QFW_TRY(learn(net, &io, n, loss));
         sum += *loss * (float)n; /* n is exact: at most 2^24 */
     }
-    if (rows > h->batch) {
+    if (QFW_HAS_MICRO && rows > h->batch) {
         *loss = qfw_div_f32(sum, (float)rows);
     }
     const qfw_io none = {NULL, NULL, NULL, rows};
     return qfw_run_section(net, QFW_UPDATE, &none, n);
+}
+
+/* Elements of a row of a tensor of the caller's; that they are a size is looked at when it is bound. */
+static size_t row_of(const qfw_net *net, uint16_t id)
+{
+    const qfw_plan_tensor *p = &net->tensors[id];
+    return (size_t)p->outer * p->axis * p->inner;
 }
 
 qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out)
@@ -354,13 +382,11 @@ qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out)
         return QFW_E_NULL;
     }
     const qfw_plan_header *h = net->header;
-    qfw_operand in, to;
-    QFW_TRY(qfw_measure(&net->tensors[h->input], 1, &in));
-    QFW_TRY(qfw_measure(&net->tensors[h->output], 1, &to));
+    const size_t in = row_of(net, h->input), to = row_of(net, h->output);
     const extent alone = {1, 1, 0, true};
     qfw_status status = QFW_OK;
     for (uint32_t i = 0; i < rows && status == QFW_OK; i++) {
-        const qfw_io io = {(const float *)x + i * in.row, NULL, out + i * to.row, 1};
+        const qfw_io io = {(const float *)x + i * in, NULL, out + i * to, 1};
         uint32_t done = 0;
         status = walk(net, &io, alone, h->first[QFW_INFER], h->count[QFW_INFER], &done);
     }

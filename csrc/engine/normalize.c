@@ -1,30 +1,42 @@
-/* Rows normalised, and what their backward needs (docs/numerics.md section 20).
+/* Rows normalised, and what their backward needs (docs/numerics.md sections 20 and 36).
  *
  * normalize_s32:       accumulators, x, gamma, beta, scratch (5 bytes a column, for beta)
  * normalize_back_s32:  accumulators, g, x
- * columns_s32:         accumulators, a, b: every row of a times b
  * normalize_f32:       y, x, gamma, beta
  * normalize_back_f32:  dx, error, x, gamma
- * param[0]: F; param[1]: eps, a float; param[2]: k; param[3]: matrix rows in a row of the step.
+ * param[0]: F; param[1]: eps, a float; param[2]: k; param[3]: matrix rows in a row of the step;
+ * param[4]: 0 each matrix row is normalised, else groups of columns over those of a row of the step.
  * flags: 1 ReLU. */
 #include "kernels/normalize.h"
 #include "base/layout.h"
 #include "base/round.h"
 #include "engine/engine.h"
+#include "engine/norm.h"
 #include "kernels/codes.h"
 
 enum { RELU = 1 };
-enum { FRAC = 0, EPS, DOWN, POSITIONS };
+enum { FRAC = 0, EPS, DOWN, POSITIONS, GROUPS };
 
-/* Rows and elements of a row. */
+/* The matrix, m x n, and the rows that are normalised: `rows` of them, `groups` side by side, those
+ * `block` elements before the next. */
 typedef struct {
-    int64_t m, n;
+    ptrdiff_t m, n, rows, groups, block;
+    qfw_row_shape shape;
 } sizes;
 
 static sizes sizes_of(const qfw_call *call)
 {
-    const int64_t positions = call->op->param[POSITIONS] != 0 ? call->op->param[POSITIONS] : 1;
-    const sizes s = {call->rows * positions, call->at[0].row / positions};
+    const ptrdiff_t positions = qfw_positions_of(call->op, POSITIONS);
+    const ptrdiff_t row = call->at[0].row, n = row / positions,
+                    m = qfw_times(call->rows, positions);
+    const ptrdiff_t groups = qfw_param_size(call->op, GROUPS);
+    const qfw_row_shape whole = {1, (size_t)n, (size_t)n};
+    if (groups == 0) {
+        const sizes s = {m, n, m, 1, n, whole};
+        return s;
+    }
+    const qfw_row_shape part = {(size_t)positions, (size_t)(n / groups), (size_t)n};
+    const sizes s = {m, n, qfw_times(call->rows, groups), groups, row, part};
     return s;
 }
 
@@ -35,57 +47,87 @@ static const char *sizes_fault(const qfw_call *call, int last)
     for (int i = 0; i <= 3; i++) {
         const qfw_operand *x = &call->at[i];
         const bool rows = i <= last;
-        if (qfw_has(call, i) &&
-            (x->n != (rows ? s.m * s.n : s.n) || (x->plan->rows != QFW_NO_ROWS) != rows)) {
+        if (qfw_has(call, i) && (x->n != (rows ? qfw_times(s.m, s.n) : s.n) ||
+                                 (x->plan->rows != QFW_NO_ROWS) != rows)) {
             return "the sizes differ";
         }
+    }
+    if (call->op->param[GROUPS] != 0) {
+        return s.n % s.groups == 0 && s.n >= s.groups ? NULL : "groups";
     }
     return s.n > QFW_NORM_MAX ? "rows are too long" : NULL;
 }
 
-static const char *eps_fault(const qfw_call *call)
-{
-    const uint32_t eps = call->op->param[EPS];
-    return eps <= QFW_F32_MAX && (eps == 0 || eps >= QFW_F32_MIN_NORMAL) ? NULL : "eps";
-}
-
-/* One scale, or one for each matrix row. */
+/* One scale, or one for each matrix row, if that is normalised alone. */
 static const char *row_fault(const qfw_operand *x, sizes s)
 {
-    const bool one = x->plan->rows == QFW_ROWS_AXIS;
-    return one || (qfw_by_rows(x) && qfw_has_row_scales(x, s.m, s.n)) ? NULL
-                                                                      : "more than a scale a row";
+    const bool one = x->plan->rows == QFW_ROWS_AXIS, alone = s.shape.pieces == 1;
+    return one || (alone && qfw_by_rows(x) && qfw_has_row_scales(x, s.m, s.n))
+               ? NULL
+               : "more than a scale a row";
 }
 
-static uint64_t largest(const qfw_operand *x)
+/* Where normalised row `row` begins. */
+static ptrdiff_t offset_of(sizes s, ptrdiff_t row)
 {
-    return (UINT64_C(1) << (x->plan->bits - 1)) - 1;
+    return row / s.groups * s.block + row % s.groups * (ptrdiff_t)s.shape.wide;
 }
 
-/* The smallest r with r^2 >= n. */
-static uint64_t ceil_sqrt(uint64_t n)
-{
-    const uint64_t r = qfw_isqrt(n);
-    return r * r < n ? r + 1 : r;
-}
-
-static qfw_row_codes row_at(const qfw_operand *x, sizes s, int64_t row)
+static qfw_row_codes row_at(const qfw_operand *x, sizes s, ptrdiff_t row)
 {
     const int32_t width = qfw_slot(&x->t.format);
-    const qfw_row_codes codes = {(const uint8_t *)x->t.codes + row * s.n * (width / 8), width};
+    const qfw_row_codes codes = {(const uint8_t *)x->t.codes + offset_of(s, row) * (width / 8),
+                                 width};
     return codes;
 }
 
-static float scale_at(const qfw_operand *x, int64_t row)
+static float scale_at(const qfw_operand *x, ptrdiff_t row)
 {
     return x->t.scale[x->scales == 1 ? 0 : row];
 }
 
-/* The row of x, its statistics included. */
-static qfw_norm_row norm_row(const qfw_call *call, const qfw_operand *x, sizes s, int64_t row)
+/* Elements further on. */
+static qfw_row_codes after(qfw_row_codes x, size_t elements)
 {
-    const uint64_t eps = qfw_norm_eps(qfw_param_f32(call->op, EPS), scale_at(x, row), (size_t)s.n);
-    return qfw_norm_row_of(row_at(x, s, row), (size_t)s.n, eps, (int32_t)call->op->param[FRAC]);
+    const qfw_row_codes codes = {(const uint8_t *)x.codes + elements * (size_t)(x.width / 8),
+                                 x.width};
+    return codes;
+}
+
+/* What normalises a row of x. */
+static qfw_norm_line norm_line(const qfw_call *call, const qfw_operand *x, sizes s, ptrdiff_t row)
+{
+    const float eps = qfw_param_f32(call->op, EPS), scale = scale_at(x, row / s.groups);
+    const size_t n = qfw_row_length(&s.shape);
+    const qfw_row_codes codes = row_at(x, s, row);
+    int32_t sum[QFW_CHANNELS];
+    uint64_t squares[QFW_CHANNELS], all = 0;
+    int64_t total = 0;
+    qfw_columns at;
+    for (size_t i = 0, taken; i < s.shape.wide; i += taken) {
+        taken = qfw_norm_block(&s.shape, i, &at);
+        QFW_K(call->kernels, norm_sums)(&at, after(codes, i), sum, squares);
+        for (size_t j = 0; j < at.n; j++) {
+            total += sum[j];
+            all += squares[j];
+        }
+    }
+    return qfw_norm_line_of(n, total, all, qfw_norm_eps(eps, scale, n));
+}
+
+/* h of a row. */
+static void norm_codes(const qfw_call *call, const qfw_norm_line *line, sizes s, qfw_row_codes x,
+                       int32_t *acc)
+{
+    qfw_norm_lines lines;
+    qfw_columns at;
+    for (size_t j = 0; j < QFW_CHANNELS && j < s.shape.wide; j++) {
+        qfw_norm_put_line(line, (int32_t)call->op->param[FRAC], 1, j, &lines);
+    }
+    for (size_t i = 0, taken; i < s.shape.wide; i += taken) {
+        taken = qfw_norm_block(&s.shape, i, &at);
+        QFW_K(call->kernels, norm_codes)(&at, after(x, i), &lines, acc + i);
+    }
 }
 
 /* ---- forward ---- */
@@ -98,7 +140,7 @@ static bool has_columns(const qfw_call *call)
 const char *qfw_rule_normalize_s32(const qfw_call *call)
 {
     const char *broken = sizes_fault(call, 1);
-    broken = broken != NULL ? broken : eps_fault(call);
+    broken = broken != NULL ? broken : qfw_norm_eps_fault(call, EPS);
     if (broken != NULL) {
         return broken;
     }
@@ -109,25 +151,27 @@ const char *qfw_rule_normalize_s32(const qfw_call *call)
     if (broken != NULL) {
         return broken;
     }
-    const uint64_t a = qfw_has(call, 2) ? largest(&call->at[2]) : 1;
-    const uint32_t frac = call->op->param[FRAC];
-    if (frac > 24 || ((ceil_sqrt((uint64_t)s.n - 1) << frac) + 1) * a > UINT64_C(1) << 29) {
+    const uint64_t a = qfw_has(call, 2) ? qfw_norm_most(&call->at[2]) : 1;
+    const uint64_t length = qfw_row_length(&s.shape);
+    if (!qfw_norm_fits(&call->at[1], length) || call->op->param[FRAC] > 24 ||
+        qfw_norm_reach(length, call->op->param[FRAC]) * a > UINT64_C(1) << 29) {
         return "headroom";
     }
     const bool scratch = qfw_has(call, 4) ? call->at[4].n >= 5 * s.n : !qfw_has(call, 3);
     return scratch ? NULL : "scratch";
 }
 
-/* A row of h, times gamma where there is one. */
-static void normalize_row(const qfw_norm_row *row, const qfw_operand *gamma, int32_t *acc)
+/* A row times gamma, of which the row's first column is number `column`. */
+static void times_gamma(const qfw_operand *gamma, sizes s, ptrdiff_t column, int32_t *acc)
 {
     int32_t m[QFW_TILE];
-    qfw_norm_codes(row, 0, row->n, acc);
-    for (size_t i = 0; gamma != NULL && i < row->n; i += QFW_TILE) {
-        const size_t n = row->n - i < QFW_TILE ? row->n - i : QFW_TILE;
-        qfw_load_codes(&gamma->t, (int64_t)i, n, 0, m);
-        for (size_t k = 0; k < n; k++) {
-            acc[i + k] *= m[k];
+    for (size_t i = 0; i < s.shape.wide; i += QFW_TILE) {
+        const size_t n = s.shape.wide - i < QFW_TILE ? s.shape.wide - i : QFW_TILE;
+        qfw_load_codes(&gamma->t, column + (ptrdiff_t)i, n, 0, m);
+        for (size_t p = 0; p < s.shape.pieces; p++) {
+            for (size_t k = 0; k < n; k++) {
+                acc[p * s.shape.stride + i + k] *= m[k];
+            }
         }
     }
 }
@@ -141,15 +185,19 @@ qfw_status qfw_op_normalize_s32(const qfw_call *call)
         return QFW_E_RANGE;
     }
     if (qfw_has(call, 3) && beta->plan->kind == QFW_FLOAT32) {
-        QFW_TRY(qfw_check_finite(call->kernels, beta->t.codes, (size_t)beta->n, QFW_F32));
+        QFW_TRY(qfw_finite_f32(call->kernels, beta->t.codes, (size_t)beta->n));
     }
-    for (int64_t r = 0; r < s.m; r++) {
-        const qfw_norm_row row = norm_row(call, x, s, r);
-        normalize_row(&row, gamma, (int32_t *)acc->t.codes + r * s.n);
+    for (ptrdiff_t r = 0; r < s.rows; r++) {
+        const qfw_norm_line line = norm_line(call, x, s, r);
+        int32_t *acc_r = (int32_t *)acc->t.codes + offset_of(s, r);
+        norm_codes(call, &line, s, row_at(x, s, r), acc_r);
+        if (gamma != NULL) {
+            times_gamma(gamma, s, r % s.groups * (ptrdiff_t)s.shape.wide, acc_r);
+        }
     }
     const float unit = qfw_scale_lift(1.0f, -(int32_t)call->op->param[FRAC]);
-    for (int64_t j = 0; j < acc->scales; j++) {
-        const int64_t at = gamma == NULL ? 0 : qfw_run_at(&gamma->t.layout, j).scale;
+    for (ptrdiff_t j = 0; j < acc->scales; j++) {
+        const ptrdiff_t at = gamma == NULL ? 0 : qfw_run_at(&gamma->t.layout, j).scale;
         acc->t.scale[j] = gamma == NULL ? unit : qfw_scale_mul(unit, gamma->t.scale[at]);
     }
     qfw_finish f = {NULL, NULL,       (call->op->flags & RELU) != 0, has_columns(call), NULL,
@@ -157,12 +205,12 @@ qfw_status qfw_op_normalize_s32(const qfw_call *call)
     if (qfw_has(call, 3)) {
         int32_t *seed = call->at[4].t.codes;
         uint8_t *shift = (uint8_t *)(seed + s.n);
-        qfw_seed_columns(beta, acc->t.scale, s.n, seed, shift);
+        qfw_seed_columns(call->kernels, beta, acc->t.scale, s.n, seed, shift);
         f.seed = seed;
         f.shift = shift;
     }
     memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
-    call->kernels->finish_s32(acc->t.codes, (size_t)s.m, (size_t)s.n, &f);
+    QFW_K(call->kernels, finish_s32)(acc->t.codes, (size_t)s.m, (size_t)s.n, &f);
     return QFW_OK;
 }
 
@@ -171,103 +219,134 @@ qfw_status qfw_op_normalize_s32(const qfw_call *call)
 const char *qfw_rule_normalize_back_s32(const qfw_call *call)
 {
     const char *broken = sizes_fault(call, 2);
-    broken = broken != NULL ? broken : eps_fault(call);
+    broken = broken != NULL ? broken : qfw_norm_eps_fault(call, EPS);
     if (broken != NULL) {
         return broken;
     }
     const sizes s = sizes_of(call);
     broken = row_fault(&call->at[1], s);
     broken = broken != NULL ? broken : row_fault(&call->at[2], s);
-    broken = broken != NULL ? broken : qfw_acc_fault(&call->at[0], s.m, s.n, true, false);
+    broken = broken != NULL ? broken
+                            : qfw_acc_fault(&call->at[0], s.rows / s.groups, s.block, true, false);
     if (broken != NULL) {
         return broken;
     }
-    const uint64_t n = (uint64_t)s.n, most = 128 * n * ceil_sqrt(n) * largest(&call->at[1]);
-    const uint32_t frac = call->op->param[FRAC], down = call->op->param[DOWN];
-    return frac >= 6 && frac <= 16 && down <= 31 && most <= UINT64_C(1) << (30 + down) ? NULL
-                                                                                       : "headroom";
+    return qfw_norm_back_fault(&call->at[1], &call->at[2], qfw_row_length(&s.shape),
+                               call->op->param[FRAC], call->op->param[DOWN]);
+}
+
+/* half_away(y / 2^k) of row r. */
+static void back_codes(const qfw_call *call, const qfw_norm_line *line, sizes s, ptrdiff_t r,
+                       int32_t *acc)
+{
+    const qfw_row_codes g = row_at(&call->at[1], s, r);
+    int64_t total = 0, all = 0;
+    qfw_norm_back back;
+    qfw_columns at;
+    norm_codes(call, line, s, row_at(&call->at[2], s, r), acc);
+    for (size_t i = 0, taken; i < s.shape.wide; i += taken) {
+        int64_t sum[QFW_CHANNELS] = {0}, along[QFW_CHANNELS] = {0};
+        taken = qfw_norm_block(&s.shape, i, &at);
+        QFW_K(call->kernels, norm_along)(&at, after(g, i), acc + i, sum, along);
+        for (size_t j = 0; j < at.n; j++) {
+            total += sum[j];
+            all += along[j];
+        }
+    }
+    qfw_norm_back_of(call->op->param[FRAC], call->op->param[DOWN], qfw_row_length(&s.shape), &back);
+    for (size_t j = 0; j < QFW_CHANNELS && j < s.shape.wide; j++) {
+        qfw_norm_put_back(total, all, 1, j, &back);
+    }
+    for (size_t i = 0, taken; i < s.shape.wide; i += taken) {
+        taken = qfw_norm_block(&s.shape, i, &at);
+        QFW_K(call->kernels, norm_back)(&at, after(g, i), &back, acc + i);
+    }
+}
+
+/* The groups of a row of the step brought to one scale: u rho 2^-(31 + up - j), up the largest j of
+ * theirs. |u| <= 2^30, rho < 2^31, and up - j <= 31. */
+static void even_out(qfw_root root, sizes s, int32_t up, int32_t *acc)
+{
+    for (size_t p = 0; p < s.shape.pieces; p++) {
+        for (size_t k = 0; k < s.shape.wide; k++) {
+            int32_t *u = &acc[p * s.shape.stride + k];
+            *u = (int32_t)qfw_shifted((int64_t)*u * root.rho, 31 + up - root.exp);
+        }
+    }
+}
+
+static void back_groups(const qfw_call *call, sizes s, ptrdiff_t i)
+{
+    const qfw_operand *acc = &call->at[0], *g = &call->at[1], *x = &call->at[2];
+    const int32_t down = (int32_t)call->op->param[DOWN];
+    int32_t *sums = acc->t.codes, up = INT32_MIN;
+    for (ptrdiff_t r = i * s.groups; r < (i + 1) * s.groups; r++) {
+        const qfw_norm_line line = norm_line(call, x, s, r);
+        up = line.root.exp > up ? line.root.exp : up;
+    }
+    for (ptrdiff_t r = i * s.groups; r < (i + 1) * s.groups; r++) {
+        const qfw_norm_line line = norm_line(call, x, s, r);
+        back_codes(call, &line, s, r, sums + offset_of(s, r));
+        even_out(line.root, s, up, sums + offset_of(s, r));
+    }
+    const float ratio = qfw_scale_quot(scale_at(g, i), scale_at(x, i));
+    acc->t.scale[i] = qfw_scale_lift(ratio, down + 25 + up);
+    acc->absmax[i] = QFW_K(call->kernels, absmax_s32)(sums + i * s.block, (size_t)s.block);
+}
+
+static void back_row(const qfw_call *call, sizes s, ptrdiff_t r)
+{
+    const qfw_operand *acc = &call->at[0], *g = &call->at[1], *x = &call->at[2];
+    const int32_t down = (int32_t)call->op->param[DOWN];
+    const qfw_norm_line line = norm_line(call, x, s, r);
+    int32_t *acc_r = (int32_t *)acc->t.codes + r * s.n;
+    back_codes(call, &line, s, r, acc_r);
+    acc->t.scale[r] = qfw_norm_back_scale(scale_at(g, r), scale_at(x, r), line.root, down);
+    acc->absmax[r] = QFW_K(call->kernels, absmax_s32)(acc_r, (size_t)s.n);
 }
 
 qfw_status qfw_op_normalize_back_s32(const qfw_call *call)
 {
-    const qfw_operand *acc = &call->at[0], *g = &call->at[1], *x = &call->at[2];
     const sizes s = sizes_of(call);
-    const int32_t down = (int32_t)call->op->param[DOWN];
-    for (int64_t r = 0; r < s.m; r++) {
-        const qfw_norm_row row = norm_row(call, x, s, r);
-        int32_t *acc_r = (int32_t *)acc->t.codes + r * s.n;
-        qfw_norm_back(&row, row_at(g, s, r), down, acc_r);
-        const float ratio = qfw_scale_quot(scale_at(g, r), scale_at(x, r));
-        const float scale = qfw_scale_mul(ratio, (float)(int32_t)row.root.rho);
-        acc->t.scale[r] = qfw_scale_lift(scale, down - 6 + row.root.exp);
-        acc->absmax[r] = call->kernels->absmax_s32(acc_r, (size_t)s.n);
-    }
-    return QFW_OK;
-}
-
-const char *qfw_rule_columns_s32(const qfw_call *call)
-{
-    const char *broken = sizes_fault(call, 1);
-    const sizes s = sizes_of(call);
-    broken = broken != NULL ? broken : row_fault(&call->at[1], s);
-    return broken != NULL ? broken
-                          : qfw_acc_fault(&call->at[0], s.m, s.n, qfw_by_rows(&call->at[1]),
-                                          call->at[2].scales != 1);
-}
-
-/* |a|, |b| <= 2^15. */
-qfw_status qfw_op_columns_s32(const qfw_call *call)
-{
-    const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
-    const sizes s = sizes_of(call);
-    const int64_t wide = b->scales == 1 ? 1 : s.n;
-    int32_t m[QFW_TILE], *out = acc->t.codes;
-    for (int64_t i = 0; i < s.m * s.n;) {
-        const int64_t column = i % s.n, left = s.n - column;
-        const size_t n = left < QFW_TILE ? (size_t)left : QFW_TILE;
-        qfw_load_codes(&a->t, i, n, 0, out + i);
-        qfw_load_codes(&b->t, column, n, 0, m);
-        for (size_t k = 0; k < n; k++) {
-            out[i + (int64_t)k] *= m[k];
+    for (ptrdiff_t i = 0; i < s.rows / s.groups; i++) {
+        if (call->op->param[GROUPS] != 0) {
+            back_groups(call, s, i);
+        } else {
+            back_row(call, s, i);
         }
-        i += (int64_t)n;
     }
-    for (int64_t i = 0; i < acc->scales; i++) {
-        const int64_t at = wide == 1 ? 0 : qfw_run_at(&b->t.layout, i % wide).scale;
-        acc->t.scale[i] = qfw_scale_mul(scale_at(a, i / wide), b->t.scale[at]);
-    }
-    qfw_find_absmax(acc);
     return QFW_OK;
 }
 
 /* ---- floats ---- */
 
-static qfw_norm_f32 norm_of(const qfw_call *call, int gamma, int beta)
+/* Row `row`, whose gamma and beta stand at these places (-1: at none). */
+static qfw_norm_f32 norm_of(const qfw_call *call, sizes s, ptrdiff_t row, int gamma, int beta)
 {
-    const qfw_norm_f32 norm = {
-        qfw_has(call, gamma) ? call->at[gamma].t.codes : NULL,
-        beta >= 0 && qfw_has(call, beta) ? call->at[beta].t.codes : NULL,
-        (size_t)sizes_of(call).n,
-        qfw_param_f32(call->op, EPS),
-    };
+    const ptrdiff_t column = row % s.groups * (ptrdiff_t)s.shape.wide;
+    const float *g = qfw_has(call, gamma) ? call->at[gamma].t.codes : NULL;
+    const float *b = beta >= 0 && qfw_has(call, beta) ? call->at[beta].t.codes : NULL;
+    const qfw_norm_f32 norm = {g != NULL ? g + column : NULL, b != NULL ? b + column : NULL,
+                               s.shape, qfw_param_f32(call->op, EPS)};
     return norm;
 }
 
 const char *qfw_rule_normalize_f32(const qfw_call *call)
 {
     const char *broken = sizes_fault(call, 1);
-    return broken != NULL ? broken : eps_fault(call);
+    return broken != NULL ? broken : qfw_norm_eps_fault(call, EPS);
 }
 
 qfw_status qfw_op_normalize_f32(const qfw_call *call)
 {
-    const qfw_norm_f32 norm = norm_of(call, 2, 3);
+    const sizes s = sizes_of(call);
     const float *x = call->at[1].t.codes;
     float *y = call->at[0].t.codes;
-    for (int64_t r = 0; r < sizes_of(call).m; r++) {
-        qfw_norm_row_f32(&norm, x + r * (int64_t)norm.n, y + r * (int64_t)norm.n);
+    for (ptrdiff_t r = 0; r < s.rows; r++) {
+        const qfw_norm_f32 norm = norm_of(call, s, r, 2, 3);
+        qfw_norm_row_f32(&norm, x + offset_of(s, r), y + offset_of(s, r));
     }
-    for (int64_t i = 0; (call->op->flags & RELU) != 0 && i < call->at[0].n; i++) {
+    for (ptrdiff_t i = 0; (call->op->flags & RELU) != 0 && i < call->at[0].n; i++) {
         y[i] = y[i] > 0.0f ? y[i] : 0.0f;
     }
     return QFW_OK;
@@ -276,16 +355,17 @@ qfw_status qfw_op_normalize_f32(const qfw_call *call)
 const char *qfw_rule_normalize_back_f32(const qfw_call *call)
 {
     const char *broken = sizes_fault(call, 2);
-    return broken != NULL ? broken : eps_fault(call);
+    return broken != NULL ? broken : qfw_norm_eps_fault(call, EPS);
 }
 
 qfw_status qfw_op_normalize_back_f32(const qfw_call *call)
 {
-    const qfw_norm_f32 norm = norm_of(call, 3, -1);
+    const sizes s = sizes_of(call);
     const float *e = call->at[1].t.codes, *x = call->at[2].t.codes;
     float *dx = call->at[0].t.codes;
-    for (int64_t r = 0; r < sizes_of(call).m; r++) {
-        const int64_t at = r * (int64_t)norm.n;
+    for (ptrdiff_t r = 0; r < s.rows; r++) {
+        const qfw_norm_f32 norm = norm_of(call, s, r, 3, -1);
+        const ptrdiff_t at = offset_of(s, r);
         qfw_norm_back_f32(&norm, x + at, e + at, dx + at);
     }
     return QFW_OK;

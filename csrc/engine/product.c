@@ -3,48 +3,96 @@
  *
  * Places: accumulators, a, b, bias, mask, scratch (5 bytes a column, for the bias). Or codes, and
  * then 6 has the accumulators of some rows at a time, 7 the gain of a hindsight range, and scratch
- * begins with the columns' ratios (16 bytes each).
+ * begins with the columns' ratios (16 bytes each). With a window, a is an image (forward) or what
+ * was made of one, and scratch ends with patches of it.
  * param[0]: 0 forward, acc = a b^T, b having a row for each column of acc; 1 dX, acc = a b.
  * param[1]: terms a chunk; param[2]: the shift of the sum of chunks (docs/numerics.md section 13).
  * param[3]: matrix rows in a row of the step (positions of a sequence).
- * flags: 1 ReLU; 2 b's scales are folded into a. */
+ * flags: 1 ReLU; 2 b's scales are folded into a; 4 a scale for each column, whatever b has. */
 #include "engine/product.h"
 #include "base/layout.h"
 #include "base/round.h"
+#include "engine/convolve.h"
 #include "engine/count.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
-static qfw_gemm gemm_of(const qfw_call *call, int32_t a_width, int32_t b_width)
+static qfw_convolution convolution_of(const qfw_call *call, int32_t a_width, int32_t b_width)
 {
-    const sizes s = sizes_of(call);
-    const bool back = call->op->param[0] == BACK;
-    const size_t n = (size_t)s.n, k = (size_t)s.k;
-    const qfw_gemm g = {
-        call->at[1].t.codes, call->at[2].t.codes, a_width, b_width, (size_t)s.m, n, k, k, 1,
-        back ? n : 1,        back ? 1 : k};
-    return g;
+    const ptrdiff_t at = patches_at(call);
+    const bool room = qfw_has(call, 5) && call->at[5].n > at;
+    const qfw_convolution c = {call->kernels,
+                               call->window,
+                               call->at[1].t.codes,
+                               call->at[2].t.codes,
+                               a_width,
+                               b_width,
+                               a_channels_of(call),
+                               sizes_of(call).n,
+                               qfw_param_size(call->op, 1),
+                               call->op->param[2],
+                               room ? (uint8_t *)call->at[5].t.codes + at : NULL,
+                               room ? call->at[5].n - at : 0};
+    return c;
+}
+
+/* Sums of the matrix rows first .. first + m - 1. */
+static void sum_rows(const qfw_call *call, ptrdiff_t first, ptrdiff_t m, void *out)
+{
+    const qfw_operand *a = &call->at[1], *b = &call->at[2];
+    const bool floats = QFW_HAS_F32_PRODUCT && a->plan->kind == QFW_FLOAT32,
+               back = call->op->param[0] == BACK;
+    const int32_t a_width = floats ? 32 : qfw_slot(&a->t.format);
+    const int32_t b_width = floats ? 32 : qfw_slot(&b->t.format);
+    if (qfw_has_window(call)) {
+        const qfw_convolution c = convolution_of(call, a_width, b_width);
+        if (back) {
+            qfw_convolve_back(&c, first, m, out);
+        } else {
+            qfw_convolve(&c, first, m, out);
+        }
+        return;
+    }
+    const size_t n = (size_t)sizes_of(call).n, k = (size_t)sizes_of(call).k;
+    const qfw_gemm g = {(const uint8_t *)a->t.codes + (size_t)first * k * (size_t)(a_width / 8),
+                        b->t.codes,
+                        a_width,
+                        b_width,
+                        (size_t)m,
+                        n,
+                        k,
+                        k,
+                        1,
+                        back ? n : 1,
+                        back ? 1 : k,
+                        0};
+    if (floats) {
+        QFW_K(call->kernels, gemm_f32)(&g, out, n);
+    } else {
+        qfw_gemm_chunks(call->kernels, &g, call->op->param[1], call->op->param[2], out, n);
+    }
 }
 
 /* ---- float32 ---- */
 
 qfw_status qfw_op_product_f32(const qfw_call *call)
 {
-    const qfw_gemm g = gemm_of(call, 32, 32);
+    const sizes s = sizes_of(call);
     const float *bias = qfw_has(call, 3) ? call->at[3].t.codes : NULL;
     float *y = call->at[0].t.codes;
-    call->kernels->gemm_f32(&g, y, g.n);
-    for (size_t i = 0; i < g.m; i++) {
-        float *y_i = y + i * g.n;
-        for (size_t j = 0; bias != NULL && j < g.n; j++) {
+    sum_rows(call, 0, s.m, y);
+    for (ptrdiff_t i = 0; i < s.m; i++) {
+        float *y_i = y + i * s.n;
+        for (ptrdiff_t j = 0; bias != NULL && j < s.n; j++) {
             y_i[j] += bias[j];
         }
-        for (size_t j = 0; (call->op->flags & RELU) != 0 && j < g.n; j++) {
+        for (ptrdiff_t j = 0; (call->op->flags & RELU) != 0 && j < s.n; j++) {
             y_i[j] = y_i[j] > 0.0f ? y_i[j] : 0.0f;
         }
     }
     if (qfw_has(call, 4)) {
-        qfw_apply_mask(&call->at[0], &call->at[4], false, 0.0f);
+        const qfw_gate above_zero = {false, 0.0f, 0.0f};
+        qfw_apply_mask(call->kernels, &call->at[0], &call->at[4], &above_zero);
     }
     return QFW_OK;
 }
@@ -52,32 +100,54 @@ qfw_status qfw_op_product_f32(const qfw_call *call)
 /* ---- integers ---- */
 
 void qfw_gemm_chunks(const qfw_kernels *kernels, const qfw_gemm *gemm, uint32_t chunk,
-                     uint32_t shift, int32_t *out)
+                     uint32_t shift, int32_t *out, size_t out_row)
 {
-    if (chunk >= gemm->k && shift == 0) {
-        kernels->gemm_s32(gemm, out, gemm->n);
+    if (!QFW_HAS_SPLIT || (chunk >= gemm->k && shift == 0)) {
+        QFW_K(kernels, gemm_s32)(gemm, out, out_row);
         return;
     }
-    int32_t part[QFW_TILE];
-    for (size_t i = 0; i < gemm->m; i++) {
+    enum { TALL = QFW_TALL }; /* rows that share what is read of b */
+    int32_t part[TALL * QFW_TILE];
+    for (size_t i = 0; i < gemm->m; i += TALL) {
+        const size_t m = gemm->m - i < TALL ? gemm->m - i : TALL;
         for (size_t j = 0; j < gemm->n; j += QFW_TILE) {
             const size_t n = gemm->n - j < QFW_TILE ? gemm->n - j : QFW_TILE;
-            int64_t sum[QFW_TILE] = {0};
+            int64_t sum[TALL * QFW_TILE] = {0};
             for (size_t p = 0; p < gemm->k; p += chunk) {
                 qfw_gemm g = *gemm;
                 g.a = (const uint8_t *)g.a + (i * g.a_row + p * g.a_col) * (size_t)(g.a_width / 8);
                 g.b = (const uint8_t *)g.b + (p * g.b_row + j * g.b_col) * (size_t)(g.b_width / 8);
-                g.m = 1;
+                g.m = m;
                 g.n = n;
                 g.k = gemm->k - p < chunk ? gemm->k - p : chunk;
-                kernels->gemm_s32(&g, part, n);
-                for (size_t c = 0; c < n; c++) {
+                QFW_K(kernels, gemm_s32)(&g, part, n);
+                for (size_t c = 0; c < m * n; c++) {
                     sum[c] += part[c];
                 }
             }
-            for (size_t c = 0; c < n; c++) {
-                out[i * gemm->n + j + c] = qfw_brought_back(sum[c], shift);
+            for (size_t c = 0; c < m * n; c++) {
+                out[(i + c / n) * out_row + j + c % n] = qfw_brought_back(sum[c], shift);
             }
+        }
+    }
+}
+
+void qfw_line_products(const qfw_operand *e, const qfw_operand *x, ptrdiff_t out, ptrdiff_t terms,
+                       ptrdiff_t first, ptrdiff_t n, uint32_t shift, int32_t *sum)
+{
+    int32_t a[QFW_TILE], b[QFW_TILE];
+    for (ptrdiff_t j = 0; j < n; j += QFW_TILE) {
+        const size_t wide = n - j < QFW_TILE ? (size_t)(n - j) : QFW_TILE;
+        int64_t total[QFW_TILE] = {0};
+        for (ptrdiff_t i = 0; i < terms; i++) {
+            qfw_load_codes(&e->t, i * out + first + j, wide, 0, a);
+            qfw_load_codes(&x->t, i * out + first + j, wide, 0, b);
+            for (size_t k = 0; k < wide; k++) {
+                total[k] += (int64_t)a[k] * b[k];
+            }
+        }
+        for (size_t k = 0; k < wide; k++) {
+            sum[j + (ptrdiff_t)k] = qfw_brought_back(total[k], shift);
         }
     }
 }
@@ -86,7 +156,7 @@ bool qfw_codes_in_range(const qfw_operand *x)
 {
     const int32_t q = (1 << (x->plan->bits - 1)) - 1;
     int32_t m[QFW_TILE], out = 0;
-    for (int64_t i = 0; i < x->n; i += QFW_TILE) {
+    for (ptrdiff_t i = 0; i < x->n; i += QFW_TILE) {
         const size_t n = x->n - i < QFW_TILE ? (size_t)(x->n - i) : QFW_TILE;
         qfw_load_codes(&x->t, i, n, 0, m);
         for (size_t j = 0; j < n; j++) {
@@ -108,51 +178,72 @@ static qfw_status check_codes(const qfw_call *call, const qfw_operand *a, const 
     return b->plan->role > QFW_STATE || free || qfw_codes_in_range(b) ? QFW_OK : QFW_E_RANGE;
 }
 
-/* Seeds and shifts of the columns whose sigmas stand at `sigma`, which the shifts then lift. */
-void qfw_seed_columns(const qfw_operand *bias, float *sigma, int64_t n, int32_t *seed,
-                      uint8_t *shift)
+/* The bias of column j as value * 2^exp. */
+static int64_t bias_at(const qfw_operand *bias, ptrdiff_t j, int32_t *exp)
 {
-    for (int64_t j = 0; j < n; j++) {
-        qfw_seed s;
-        if (bias->plan->kind == QFW_FLOAT32) {
-            const float beta = ((const float *)bias->t.codes)[j];
-            const qfw_num v = qfw_num_f32(beta);
-            s = qfw_seed_of(beta < 0.0f ? -(int64_t)v.mant : (int64_t)v.mant, v.exp, sigma[j]);
-        } else {
-            const int64_t scale = qfw_run_at(&bias->t.layout, j).scale;
-            const qfw_num v = qfw_num_f32(bias->t.scale[scale]);
-            int32_t m;
-            qfw_load_codes(&bias->t, j, 1, scale, &m);
-            s = qfw_seed_of((int64_t)v.mant * m, v.exp, sigma[j]);
+    if (QFW_HAS_F32_BIAS && bias->plan->kind == QFW_FLOAT32) {
+        const float beta = ((const float *)bias->t.codes)[j];
+        const qfw_num v = qfw_num_f32(beta);
+        *exp = v.exp;
+        return beta < 0.0f ? -(int64_t)v.mant : (int64_t)v.mant;
+    }
+    const ptrdiff_t scale = bias->scales == 1 ? 0 : qfw_run_at(&bias->t.layout, j).scale;
+    const qfw_num v = qfw_num_f32(bias->t.scale[scale]);
+    int32_t m; /* the code, minus the zero point of its scale */
+    qfw_load_codes(&bias->t, j, 1, scale, &m);
+    *exp = v.exp;
+    return (int64_t)v.mant * m;
+}
+
+/* Seeds and shifts of the columns whose sigmas stand at `sigma`, which the shifts then lift. */
+void qfw_seed_columns(const qfw_kernels *kernels, const qfw_operand *bias, float *sigma,
+                      ptrdiff_t n, int32_t *seed, uint8_t *shift)
+{
+    const int slot = qfw_slot(&bias->t.format);
+    if (bias->plan->kind == QFW_SYM && bias->scales == 1 && (slot == 8 || slot == 16)) {
+        int32_t codes[QFW_TILE];
+        for (ptrdiff_t j = 0; j < n; j += QFW_TILE) {
+            const size_t count = n - j < QFW_TILE ? (size_t)(n - j) : QFW_TILE;
+            qfw_load_codes(&bias->t, j, count, 0, codes);
+            QFW_K(kernels, seeds_s32)(codes, bias->t.scale[0], count, sigma + j, seed + j,
+                                      shift + j);
         }
+        return;
+    }
+    for (ptrdiff_t j = 0; j < n; j++) {
+        int32_t exp;
+        const int64_t value = bias_at(bias, j, &exp);
+        const qfw_seed s = qfw_seed_of(value, exp, sigma[j]);
         seed[j] = s.seed;
         shift[j] = s.shift;
-        sigma[j] = qfw_scale_lift(sigma[j], s.shift);
+        sigma[j] = s.shift != 0 ? qfw_scale_lift(sigma[j], s.shift) : sigma[j];
     }
 }
 
 /* Scales of the accumulators of the rows that share them: one row of scales at `sigma`. */
-static void sigmas(const qfw_call *call, float s_a, float *sigma, int64_t n)
+static void sigmas(const qfw_call *call, float s_a, float *sigma, ptrdiff_t n)
 {
     const qfw_operand *b = &call->at[2];
     const bool folded = (call->op->flags & FOLDED) != 0;
-    for (int64_t j = 0; j < n; j++) {
+    const int32_t shift = (int32_t)call->op->param[2];
+    for (ptrdiff_t j = 0; j < n; j++) {
         const float s_b = folded ? 1.0f : b->t.scale[b->scales == 1 ? 0 : j];
-        sigma[j] = qfw_scale_lift(qfw_scale_mul(s_a, s_b), (int32_t)call->op->param[2]);
+        sigma[j] = qfw_scale_mul(s_a, s_b);
+        sigma[j] = shift != 0 ? qfw_scale_lift(sigma[j], shift) : sigma[j];
     }
 }
 
 /* What follows the sums of rows that share scales: row `i` has a's scale number i. Sets sigma. */
-static qfw_finish finish_of(const qfw_call *call, int64_t i, float *sigma, uint32_t *absmax)
+static qfw_finish finish_of(const qfw_call *call, ptrdiff_t i, float *sigma, uint32_t *absmax)
 {
-    const int64_t n = sizes_of(call).n, wide = scaled_by_column(call) ? n : 1;
+    const ptrdiff_t n = sizes_of(call).n, wide = scaled_by_column(call) ? n : 1;
     qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1, NULL, 0, absmax};
     sigmas(call, call->at[1].t.scale[i], sigma, wide);
     if (qfw_has(call, 3)) {
         uint8_t *scratch = (uint8_t *)call->at[5].t.codes + ratio_bytes(call);
         int32_t *seed = (int32_t *)(void *)scratch;
         uint8_t *shift = scratch + 4 * n;
-        qfw_seed_columns(&call->at[3], sigma, n, seed, shift);
+        qfw_seed_columns(call->kernels, &call->at[3], sigma, n, seed, shift);
         f.seed = seed;
         f.shift = shift;
     }
@@ -160,39 +251,39 @@ static qfw_finish finish_of(const qfw_call *call, int64_t i, float *sigma, uint3
 }
 
 /* The mask of the matrix rows from `row` on. */
-static void mask_rows(const qfw_call *call, int64_t row, qfw_finish *f)
+static void mask_rows(const qfw_call *call, ptrdiff_t row, qfw_finish *f)
 {
     const qfw_operand *mask = &call->at[4];
     if (qfw_has(call, 4)) {
         const int slot = mask->plan->kind == QFW_FLOAT32 ? 0 : qfw_slot(&mask->t.format);
-        const int64_t bytes = slot == 0 ? 4 : slot / 8;
+        const ptrdiff_t bytes = slot == 0 ? 4 : slot / 8;
         f->mask = (const uint8_t *)mask->t.codes + row * sizes_of(call).n * bytes;
         f->mask_kind = slot;
     }
 }
 
 /* All sums at once, and what they leave. */
-static void accumulate(const qfw_call *call, const qfw_gemm *g)
+static void accumulate(const qfw_call *call)
 {
     const qfw_operand *acc = &call->at[0];
     const sizes all = sizes_of(call);
-    const int64_t wide = scaled_by_column(call) ? all.n : 1;
-    const int64_t blocks = scaled_by_row(call) ? all.m : 1, rows = all.m / blocks;
-    qfw_gemm_chunks(call->kernels, g, call->op->param[1], call->op->param[2], acc->t.codes);
+    const ptrdiff_t wide = scaled_by_column(call) ? all.n : 1;
+    const ptrdiff_t blocks = scaled_by_row(call) ? all.m : 1, rows = all.m / blocks;
+    sum_rows(call, 0, all.m, acc->t.codes);
     memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
-    for (int64_t i = 0; i < blocks; i++) {
+    for (ptrdiff_t i = 0; i < blocks; i++) {
         qfw_finish f = finish_of(call, i, acc->t.scale + i * wide, acc->absmax + i * wide);
         mask_rows(call, i * rows, &f);
-        call->kernels->finish_s32((int32_t *)acc->t.codes + i * rows * all.n, (size_t)rows,
-                                  (size_t)all.n, &f);
+        QFW_K(call->kernels, finish_s32)((int32_t *)acc->t.codes + i * rows * all.n, (size_t)rows,
+                                         (size_t)all.n, &f);
     }
 }
 
 /* Sums of some rows, as codes of the matrix rows from `row` on. */
-static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, int64_t row)
+static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t row)
 {
     const qfw_operand *out = &call->at[0];
-    const int64_t n = sums->layout.outer * sums->layout.axis, first = row * sizes_of(call).n;
+    const ptrdiff_t n = sums->layout.outer * sums->layout.axis, first = row * sizes_of(call).n;
     const qfw_layout flat = {1, n, 1, n, 0, 0};
     const qfw_encoding how = {out->plan->rounding, 0, qfw_key_of(call, out), (uint64_t)first};
     const uint32_t *ratios = call->at[5].t.codes;
@@ -205,7 +296,8 @@ static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, int6
     } else {
         qfw_code_rule rule = {(qfw_rounding)how.rounding, 0, 0, 0};
         qfw_code_range(&part.format, &rule.qmin, &rule.qmax);
-        saturated = qfw_encode_rows(call->kernels, sums, &part, &how, &rule, ratios);
+        const size_t rows = (size_t)sums->layout.outer, columns = (size_t)sums->layout.axis;
+        saturated = qfw_encode_rows(call->kernels, sums, &part, &how, &rule, ratios, rows, columns);
     }
     qfw_operand counted = *out;
     counted.t = part;
@@ -214,40 +306,37 @@ static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, int6
 }
 
 /* A tile of rows at a time: the sums, what follows them, and their codes. */
-static qfw_status requantize(const qfw_call *call, const qfw_gemm *whole)
+static qfw_status requantize(const qfw_call *call)
 {
     const qfw_operand *out = &call->at[0], *tile = &call->at[6];
     const sizes all = sizes_of(call);
-    const int64_t most = tile_of(call);
+    const ptrdiff_t most = tile_of(call);
     const bool by_row = scaled_by_row(call), by_column = scaled_by_column(call);
     qfw_tensor sums = tile->t;
     qfw_finish f = {NULL, NULL, false, false, NULL, 0, NULL};
-    if (qfw_has(call, 7)) {
+    if (QFW_HAS_HINDSIGHT && qfw_has(call, 7)) {
         QFW_TRY(qfw_hindsight_scales(out, &call->at[7], call->at[1].t.scale[0]));
     } else {
         qfw_fix_scales(out);
     }
     memset(tile->absmax, 0, (size_t)tile->scales * sizeof *tile->absmax);
-    for (int64_t i = 0; i < all.m; i += most) {
-        const int64_t rows = all.m - i < most ? all.m - i : most;
-        qfw_gemm g = *whole;
-        g.m = (size_t)rows;
-        g.a = (const uint8_t *)g.a + (size_t)i * g.a_row * (size_t)(g.a_width / 8);
+    for (ptrdiff_t i = 0; i < all.m; i += most) {
+        const ptrdiff_t rows = all.m - i < most ? all.m - i : most;
         sums.layout.outer = by_column ? rows : 1;
         sums.layout.axis = by_column ? all.n : rows * all.n;
         sums.layout.group = by_column ? 1 : sums.layout.axis;
         if (i == 0 || by_row) {
             f = finish_of(call, by_row ? i : 0, sums.scale, tile->absmax);
             if (by_column) {
-                qfw_find_ratios(&sums, &out->t, call->at[5].t.codes);
+                qfw_find_ratios(call->kernels, &sums, &out->t, call->at[5].t.codes);
             }
         }
-        qfw_gemm_chunks(call->kernels, &g, call->op->param[1], call->op->param[2], sums.codes);
+        sum_rows(call, i, rows, sums.codes);
         mask_rows(call, i, &f);
-        call->kernels->finish_s32(sums.codes, g.m, g.n, &f);
+        QFW_K(call->kernels, finish_s32)(sums.codes, (size_t)rows, (size_t)all.n, &f);
         QFW_TRY(encode_rows(call, &sums, i));
     }
-    if (qfw_has(call, 7)) {
+    if (QFW_HAS_HINDSIGHT && qfw_has(call, 7)) {
         qfw_hindsight_ask(call, &call->at[7], qfw_largest_sum(tile), call->at[1].t.scale[0]);
     }
     return QFW_OK;
@@ -256,14 +345,15 @@ static qfw_status requantize(const qfw_call *call, const qfw_gemm *whole)
 qfw_status qfw_op_product_s32(const qfw_call *call)
 {
     const qfw_operand *a = &call->at[1], *b = &call->at[2], *bias = &call->at[3];
-    const qfw_gemm g = gemm_of(call, qfw_slot(&a->t.format), qfw_slot(&b->t.format));
-    QFW_TRY(check_codes(call, a, b));
-    if (qfw_has(call, 3) && bias->plan->kind == QFW_FLOAT32) {
-        QFW_TRY(qfw_check_finite(call->kernels, bias->t.codes, (size_t)bias->n, QFW_F32));
+    if (QFW_HAS_FAR_CODES) {
+        QFW_TRY(check_codes(call, a, b));
+    }
+    if (QFW_HAS_F32_BIAS && qfw_has(call, 3) && bias->plan->kind == QFW_FLOAT32) {
+        QFW_TRY(qfw_finite_f32(call->kernels, bias->t.codes, (size_t)bias->n));
     }
     if (requantizes(call)) {
-        return requantize(call, &g);
+        return requantize(call);
     }
-    accumulate(call, &g);
+    accumulate(call);
     return QFW_OK;
 }

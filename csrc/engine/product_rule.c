@@ -1,13 +1,31 @@
 /* What must hold of the operands of a product: docs/format.md. */
 #include "engine/product.h"
+#include "kernels/codes.h"
+
+/* Whether image, result and weights are those of the window. */
+static bool window_fits(const qfw_call *call)
+{
+    const qfw_window *w = call->window;
+    const bool back = call->op->param[0] == BACK;
+    const ptrdiff_t own = a_channels_of(call), n = sizes_of(call).n;
+    const ptrdiff_t positions = back ? qfw_in_positions(w) : qfw_out_positions(w);
+    return positions_of(call) == positions &&
+           call->at[1].row == qfw_times(a_positions_of(call), own) && own > 0 && n > 0 &&
+           own % w->groups == 0 && n % w->groups == 0 &&
+           call->at[2].n / qfw_taps(w) == qfw_times(own, n) / w->groups &&
+           call->at[2].n == qfw_times(qfw_taps(w), qfw_times(own, n) / w->groups);
+}
 
 static const char *sizes_fault(const qfw_call *call)
 {
     const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
     const sizes s = sizes_of(call);
     if (acc->plan->rows == QFW_NO_ROWS || a->plan->rows == QFW_NO_ROWS ||
-        b->plan->rows != QFW_NO_ROWS || b->n != s.n * s.k || acc->n != s.m * s.n ||
-        a->n != s.m * s.k) {
+        b->plan->rows != QFW_NO_ROWS || acc->n != qfw_times(s.m, s.n)) {
+        return "the sizes do not make a product";
+    }
+    if (qfw_has_window(call) ? !window_fits(call)
+                             : b->n != qfw_times(s.n, s.k) || a->n != qfw_times(s.m, s.k)) {
         return "the sizes do not make a product";
     }
     if (qfw_has(call, 3) && (call->at[3].plan->rows != QFW_NO_ROWS || call->at[3].n != s.n)) {
@@ -19,13 +37,27 @@ static const char *sizes_fault(const qfw_call *call)
     return call->op->param[0] <= BACK ? NULL : "form";
 }
 
+/* Whether scratch of `n` bytes, `used` of them for something else, has room for a patch. */
+static bool has_patch(const qfw_call *call, ptrdiff_t n, ptrdiff_t bytes)
+{
+    if (!qfw_has_window(call) || call->op->param[0] == BACK) {
+        return true;
+    }
+    const ptrdiff_t least = qfw_patch_bytes(call->window, a_channels_of(call), bytes);
+    return least == 0 || n - least >= patches_at(call);
+}
+
 const char *qfw_rule_product_f32(const qfw_call *call)
 {
-    return sizes_fault(call);
+    const char *broken = sizes_fault(call);
+    if (broken != NULL) {
+        return broken;
+    }
+    return has_patch(call, qfw_has(call, 5) ? call->at[5].n : 0, 4) ? NULL : "scratch";
 }
 
 /* A matrix of rows x columns with a scale for each row, or for each column. */
-const char *qfw_acc_fault(const qfw_operand *acc, int64_t rows, int64_t columns, bool by_row,
+const char *qfw_acc_fault(const qfw_operand *acc, ptrdiff_t rows, ptrdiff_t columns, bool by_row,
                           bool by_column)
 {
     const qfw_layout *l = &acc->t.layout;
@@ -38,17 +70,17 @@ const char *qfw_acc_fault(const qfw_operand *acc, int64_t rows, int64_t columns,
                : "the scales of the accumulator";
 }
 
-bool qfw_has_row_scales(const qfw_operand *x, int64_t rows, int64_t columns)
+bool qfw_has_row_scales(const qfw_operand *x, ptrdiff_t rows, ptrdiff_t columns)
 {
     const qfw_layout *l = &x->t.layout;
     const bool along_axis =
         l->outer == 1 && l->axis == rows && l->inner == columns && l->group == 1;
-    const bool along_outer =
-        l->shared == 0 && l->outer == rows && l->axis * l->inner == columns && l->group >= l->axis;
+    const bool along_outer = l->shared == 0 && l->outer == rows &&
+                             qfw_times(l->axis, l->inner) == columns && l->group >= l->axis;
     return along_axis || along_outer;
 }
 
-static bool has_column_scales(const qfw_operand *x, int64_t rows, int64_t columns)
+static bool has_column_scales(const qfw_operand *x, ptrdiff_t rows, ptrdiff_t columns)
 {
     const qfw_layout *l = &x->t.layout;
     return l->shared != 0 && l->outer == rows && l->axis == columns && l->inner == 1 &&
@@ -61,12 +93,14 @@ static const char *scales_fault(const qfw_call *call)
     const sizes s = sizes_of(call);
     const bool folded = (call->op->flags & FOLDED) != 0;
     const bool by_row = scaled_by_row(call), by_column = scaled_by_column(call);
-    if (by_row ? !qfw_has_row_scales(a, s.m, s.k) : a->plan->rows != QFW_ROWS_AXIS) {
+    if (by_row ? qfw_has_window(call) || !qfw_has_row_scales(a, s.m, s.k)
+               : a->plan->rows != QFW_ROWS_AXIS) {
         return "a has more than a scale a row";
     }
+    const bool grouped = qfw_has_window(call) && call->window->groups != 1;
     if (!folded && b->scales != 1 &&
         !(call->op->param[0] == FORWARD ? qfw_has_row_scales(b, s.n, s.k)
-                                        : has_column_scales(b, s.k, s.n))) {
+                                        : !grouped && has_column_scales(b, s.k, s.n))) {
         return "b has scales along the sum";
     }
     if (acc->plan->bits != 32) {
@@ -76,7 +110,7 @@ static const char *scales_fault(const qfw_call *call)
 }
 
 /* chunk * A * B fits an int32, and ceil(K A B / 2^h) + 2^30 for a bias does. */
-const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, int64_t k, bool bias,
+const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, ptrdiff_t k, bool bias,
                                uint32_t chunk, uint32_t shift)
 {
     const uint64_t most = ((UINT64_C(1) << (a->plan->bits - 1)) - 1) *
@@ -108,7 +142,7 @@ static const char *tile_fault(const qfw_call *call)
     if (!qfw_has(call, 6) || tile->plan->rows != QFW_NO_ROWS) {
         return "tile";
     }
-    const int64_t t = tile_of(call);
+    const ptrdiff_t t = tile_of(call);
     const bool fits = scaled_by_column(call) ? l->outer == t && l->axis == s.n && l->inner == 1 &&
                                                    l->group == 1 && l->shared != 0
                                              : l->axis == tile->n && tile->scales == 1;
@@ -124,10 +158,10 @@ const char *qfw_rule_product_s32(const qfw_call *call)
     if (broken != NULL) {
         return broken;
     }
-    const int64_t ratios = ratio_bytes(call), n = sizes_of(call).n;
-    const bool needed = qfw_has(call, 3) || ratios != 0;
-    const int64_t least = ratios + (qfw_has(call, 3) || !needed ? 5 * n : 0);
-    if (qfw_has(call, 5) ? call->at[5].n < least : needed) {
+    const ptrdiff_t seeds = qfw_has(call, 3) ? 5 * sizes_of(call).n : 0;
+    const ptrdiff_t there = qfw_has(call, 5) ? call->at[5].n : 0;
+    const ptrdiff_t bytes = qfw_slot(&call->at[1].t.format) / 8;
+    if (there < ratio_bytes(call) + seeds || !has_patch(call, there, bytes)) {
         return "scratch";
     }
     return qfw_headroom_fault(&call->at[1], &call->at[2], sizes_of(call).k, qfw_has(call, 3),

@@ -10,15 +10,31 @@ typedef struct {
     int32_t least, most;
 } span;
 
-/* The smallest and largest code (Asym: minus the zero point) of a scale, 0 included. */
-static span span_of(const qfw_operand *x, int64_t scale)
+static void see_bytes(const int8_t *codes, ptrdiff_t n, span *s)
 {
-    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
+    int8_t least = 0, most = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        least = codes[i] < least ? codes[i] : least;
+        most = codes[i] > most ? codes[i] : most;
+    }
+    s->least = least < s->least ? least : s->least;
+    s->most = most > s->most ? most : s->most;
+}
+
+/* The smallest and largest code (Asym: minus the zero point) of a scale, 0 included. */
+static span span_of(const qfw_operand *x, ptrdiff_t scale)
+{
+    const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
+    const bool bytes = x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8;
     span s = {0, 0};
     int32_t m[QFW_TILE];
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
-        for (int64_t i = 0; i < run.n; i += QFW_TILE) {
+        if (!QFW_DIRECT && bytes) {
+            see_bytes((const int8_t *)x->t.codes + run.first, run.n, &s);
+            continue;
+        }
+        for (ptrdiff_t i = 0; i < run.n; i += QFW_TILE) {
             const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
             qfw_load_codes(&x->t, run.first + i, n, scale, m);
             for (size_t k = 0; k < n; k++) {
@@ -30,13 +46,13 @@ static span span_of(const qfw_operand *x, int64_t scale)
     return s;
 }
 
-/* Whether n bytes are 0, eight at a time. */
-static bool are_zero(const uint8_t *p, int64_t n)
+/* Whether n bytes are 0, a word of them at a time. */
+static bool are_zero(const uint8_t *p, ptrdiff_t n)
 {
-    uint64_t word = 0, any = 0;
-    for (; n >= 8; n -= 8, p += 8) {
-        memcpy(&word, p, 8);
-        any |= word;
+    uint64_t word[4], any = 0;
+    for (; n >= 32; n -= 32, p += 32) {
+        memcpy(word, p, sizeof word);
+        any |= (word[0] | word[1]) | (word[2] | word[3]);
     }
     for (; n > 0; n--, p++) {
         any |= *p;
@@ -44,13 +60,14 @@ static bool are_zero(const uint8_t *p, int64_t n)
     return any == 0;
 }
 
-bool qfw_has_no_range(const qfw_operand *x, int64_t scale)
+bool qfw_has_no_range(const qfw_operand *x, ptrdiff_t scale)
 {
     if (x->t.scale[scale] != 1.0f) {
         return false;
     }
     const int slot = qfw_slot(&x->t.format) / 8;
-    if (x->plan->kind == QFW_SYM && slot > 0 && qfw_runs_per_scale(&x->t.layout) == 1) {
+    if (!QFW_DIRECT && x->plan->kind == QFW_SYM && slot > 0 &&
+        qfw_runs_per_scale(&x->t.layout) == 1) {
         const qfw_run run = qfw_run_of(&x->t.layout, scale, 0);
         return are_zero((const uint8_t *)x->t.codes + run.first * slot, run.n * slot);
     }
@@ -58,20 +75,20 @@ bool qfw_has_no_range(const qfw_operand *x, int64_t scale)
     return s.least == 0 && s.most == 0;
 }
 
-void qfw_codes_at(const qfw_operand *x, int64_t scale, int32_t *lo, int32_t *hi)
+void qfw_codes_at(const qfw_operand *x, ptrdiff_t scale, int32_t *lo, int32_t *hi)
 {
     qfw_code_range(&x->t.format, lo, hi);
-    if (x->plan->kind == QFW_ASYM) {
+    if (qfw_is_asym(x->plan->kind)) {
         const int32_t zp = x->t.zero_point[scale];
         *lo -= zp;
         *hi -= zp;
     }
 }
 
-void qfw_load_held(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, int32_t *m)
+void qfw_load_held(const qfw_tensor *t, ptrdiff_t first, size_t n, ptrdiff_t scale, int32_t *m)
 {
     const int slot = qfw_slot(&t->format);
-    const bool asym = t->format.kind == QFW_ASYM;
+    const bool asym = qfw_is_asym(t->format.kind);
     qfw_load_codes(t, first, n, scale, m);
     if (slot > t->format.bits && (slot == 32 || (slot == 16 && asym))) {
         const int32_t zp = asym ? t->zero_point[scale] : 0;
@@ -83,16 +100,34 @@ void qfw_load_held(const qfw_tensor *t, int64_t first, size_t n, int64_t scale, 
     }
 }
 
-/* Codes of a scale halved, b a random bit an element, or doubled. */
-static void shift_codes(const qfw_operand *x, int64_t scale, const qfw_key *key)
+/* Plain int8: n codes halved, the first being number `first`. */
+static void halve_bytes(int8_t *m, ptrdiff_t first, ptrdiff_t n, const qfw_key *key)
 {
-    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
-    const int32_t zp = x->plan->kind == QFW_ASYM ? x->t.zero_point[scale] : 0;
+    qfw_draw_pair d = {0, 0};
+    for (ptrdiff_t i = 0; i < n; i++, d.a = qfw_add32(d.a, d.b)) {
+        const uint32_t at = (uint32_t)((first + i) & 31);
+        if (i == 0 || at == 0) {
+            d = qfw_block_draw(key, (uint64_t)(first + i));
+            d.a = qfw_add32(d.a, qfw_mul32(at, d.b));
+        }
+        m[i] = (int8_t)((m[i] + (int32_t)(d.a >> 31)) >> 1);
+    }
+}
+
+/* Codes of a scale halved, b a random bit an element, or doubled. */
+static void shift_codes(const qfw_operand *x, ptrdiff_t scale, const qfw_key *key)
+{
+    const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
+    const int32_t zp = qfw_is_asym(x->plan->kind) ? x->t.zero_point[scale] : 0;
     int32_t m[QFW_TILE];
     uint32_t u[QFW_TILE];
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
-        for (int64_t i = 0; i < run.n; i += QFW_TILE) {
+        if (key != NULL && x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8) {
+            halve_bytes((int8_t *)x->t.codes + run.first, run.first, run.n, key);
+            continue;
+        }
+        for (ptrdiff_t i = 0; i < run.n; i += QFW_TILE) {
             const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
             qfw_load_codes(&x->t, run.first + i, n, scale, m);
             if (key != NULL) {
@@ -109,18 +144,19 @@ static void shift_codes(const qfw_operand *x, int64_t scale, const qfw_key *key)
 /* ---- a first range ---- */
 
 /* The largest |g| over a run of the parameter, g's element 0 being number `first`. */
-static qfw_num largest(const qfw_tensor *g, qfw_run run, int64_t first)
+static qfw_num largest(const qfw_tensor *g, qfw_run run, ptrdiff_t first)
 {
+    const bool has_floats = QFW_HAS_FLOAT_STEP || QFW_HAS_ADAMW || QFW_HAS_HINDSIGHT;
     qfw_num most = {0, 0};
     int32_t m[QFW_TILE];
-    for (int64_t i = run.first - first, end = i + run.n; i < end;) {
-        if (g->format.kind == QFW_FLOAT32) {
+    for (ptrdiff_t i = run.first - first, end = i + run.n; i < end;) {
+        if (has_floats && g->format.kind == QFW_FLOAT32) {
             most = qfw_num_max(most, qfw_num_f32(((const float *)g->codes)[i++]));
             continue;
         }
         const qfw_run part = qfw_run_at(&g->layout, i);
-        int64_t n = part.n < end - i ? part.n : end - i;
-        if (g->format.kind == QFW_SYM && qfw_slot(&g->format) == 8 &&
+        ptrdiff_t n = part.n < end - i ? part.n : end - i;
+        if (!QFW_DIRECT && g->format.kind == QFW_SYM && qfw_slot(&g->format) == 8 &&
             are_zero((const uint8_t *)g->codes + i, n)) {
             i += n;
             continue;
@@ -128,7 +164,7 @@ static qfw_num largest(const qfw_tensor *g, qfw_run run, int64_t first)
         n = n < QFW_TILE ? n : QFW_TILE;
         uint32_t size = 0;
         qfw_load_codes(g, i, (size_t)n, part.scale, m);
-        for (int64_t k = 0; k < n; k++) {
+        for (ptrdiff_t k = 0; k < n; k++) {
             size = qfw_abs32(m[k]) > size ? qfw_abs32(m[k]) : size;
         }
         most = qfw_num_max(most, qfw_scale_for(g->scale[part.scale], size, 1));
@@ -137,21 +173,21 @@ static qfw_num largest(const qfw_tensor *g, qfw_run run, int64_t first)
     return most;
 }
 
-qfw_num qfw_largest(const qfw_tensor *x, int64_t n)
+qfw_num qfw_largest(const qfw_tensor *x, ptrdiff_t n)
 {
     const qfw_run all = {0, n, 0};
     return largest(x, all, 0);
 }
 
 /* Moves the zero point under codes that all are zero. */
-static void shift_zero(const qfw_operand *x, int64_t scale, uint16_t zero_point)
+static void shift_zero(const qfw_operand *x, ptrdiff_t scale, uint16_t zero_point)
 {
-    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
+    const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
     const int32_t code = zero_point;
     x->t.zero_point[scale] = zero_point;
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
-        for (int64_t i = 0; i < run.n; i++) {
+        for (ptrdiff_t i = 0; i < run.n; i++) {
             qfw_store_codes(&x->t, run.first + i, 1, &code);
         }
     }
@@ -161,19 +197,19 @@ static void shift_zero(const qfw_operand *x, int64_t scale, uint16_t zero_point)
 static float reach_of(float c, qfw_num most, qfw_growth growth)
 {
     const float four = qfw_normal_f32(4.0f * c), r = qfw_num_scale_f32(most, false);
-    if (growth == QFW_AS_ONE) {
+    if (QFW_HAS_ADAMW && growth == QFW_AS_ONE) {
         return four;
     }
     const float once = qfw_normal_f32(four * r);
-    return growth == QFW_AS_GRADIENT ? once : qfw_normal_f32(once * r);
+    return !QFW_HAS_ADAMW || growth == QFW_AS_GRADIENT ? once : qfw_normal_f32(once * r);
 }
 
-static void start_scale(const qfw_operand *x, int64_t scale, const qfw_tensor *g, int64_t first,
+static void start_scale(const qfw_operand *x, ptrdiff_t scale, const qfw_tensor *g, ptrdiff_t first,
                         float c, qfw_growth growth)
 {
-    const int64_t runs = qfw_runs_per_scale(&x->t.layout);
+    const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
     qfw_num most = {0, 0};
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         most = qfw_num_max(most, largest(g, qfw_run_of(&x->t.layout, scale, r), first));
     }
     const float reach = most.mant == 0 ? 0.0f : reach_of(c, most, growth);
@@ -181,22 +217,30 @@ static void start_scale(const qfw_operand *x, int64_t scale, const qfw_tensor *g
         return;
     }
     int32_t lo, hi;
-    if (x->plan->kind == QFW_ASYM) { /* room on both sides, of a square on one */
+    if (qfw_is_asym(x->plan->kind)) { /* room on both sides, of a square on one */
         qfw_code_range(&x->t.format, &lo, &hi);
         shift_zero(x, scale, (uint16_t)(growth == QFW_AS_SQUARE ? 0 : hi / 2));
     }
     qfw_codes_at(x, scale, &lo, &hi);
     const qfw_num s = qfw_num_ratio_up(qfw_num_f32(reach), 1, (uint32_t)hi, 24);
-    x->t.scale[scale] = qfw_num_scale_f32(s, x->t.format.pow2 != 0);
+    x->t.scale[scale] = qfw_num_scale_f32(s, qfw_is_pow2(x->t.format.pow2));
 }
 
-void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, int64_t first, int64_t n, float c,
-                      qfw_growth growth)
+void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, ptrdiff_t first, ptrdiff_t n,
+                      float c, qfw_growth growth)
 {
     if (x->plan->kind == QFW_FLOAT32) {
         return;
     }
-    for (int64_t i = first; i < first + n;) {
+    if (!QFW_DIRECT && n == x->n) { /* every scale, and hardly one of them is 1 */
+        for (ptrdiff_t k = 0; k < x->scales; k++) {
+            if (x->t.scale[k] == 1.0f && qfw_has_no_range(x, k)) {
+                start_scale(x, k, g, first, c, growth);
+            }
+        }
+        return;
+    }
+    for (ptrdiff_t i = first; i < first + n;) {
         const qfw_run run = qfw_run_at(&x->t.layout, i);
         if (qfw_has_no_range(x, run.scale)) {
             start_scale(x, run.scale, g, first, c, growth);
@@ -215,12 +259,15 @@ void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t
     const bool look = step != 0 && step % 256 == 0;
     qfw_key key;
     qfw_make_key(call->seed, step, x->plan->stream ^ OWN_KEY, &key);
-    for (int64_t i = 0; i < x->scales; i++) {
+    for (ptrdiff_t i = 0; i < x->scales; i++) {
         const float s = x->t.scale[i];
+        if (flags[i] == 0 && !look && !qfw_is_counted(x)) {
+            continue;
+        }
         if (flags[i] != 0) {
             shift_codes(x, i, &key);
             const float twice = qfw_scale_lift(s, 1);
-            x->t.scale[i] = x->plan->pow2 != 0 && twice == FLT_MAX ? s : twice;
+            x->t.scale[i] = qfw_is_pow2(x->plan->pow2) && twice == FLT_MAX ? s : twice;
         } else if (look && s >= 2.0f * FLT_MIN) {
             int32_t lo, hi;
             const span found = span_of(x, i);

@@ -7,14 +7,14 @@
 
 enum { EXTRA = 13 }; /* bits of the mean error below those of the error */
 
-static int64_t columns_of(const qfw_call *call)
+static ptrdiff_t columns_of(const qfw_call *call)
 {
-    return call->op->param[0] != 0 ? call->op->param[0] : call->at[0].row;
+    return call->op->param[0] != 0 ? qfw_param_size(call->op, 0) : call->at[0].row;
 }
 
 static const char *fault(const qfw_call *call, int places, bool one_scale)
 {
-    const int64_t columns = columns_of(call);
+    const ptrdiff_t columns = columns_of(call);
     for (int k = 0; k < places; k++) {
         if (call->at[k].plan->rows == QFW_NO_ROWS || call->at[k].n != call->at[0].n) {
             return "the sizes differ";
@@ -48,15 +48,15 @@ const char *qfw_rule_softmax_back_f32(const qfw_call *call)
 
 static uint32_t absmax_of(const qfw_call *call)
 {
-    return call->kernels->absmax_s32(call->at[0].t.codes, (size_t)call->at[0].n);
+    return QFW_K(call->kernels, absmax_s32)(call->at[0].t.codes, (size_t)call->at[0].n);
 }
 
 qfw_status qfw_op_softmax_s16(const qfw_call *call)
 {
     const qfw_operand *p = &call->at[0], *z = &call->at[1];
-    const qfw_log2_scale s = qfw_log2_scale_of(z->t.scale[0]);
-    const int64_t columns = columns_of(call);
-    for (int64_t i = 0; i < p->n; i += columns) {
+    const qfw_log2_scale s = qfw_log2_scale_of(qfw_num_f32(z->t.scale[0]));
+    const ptrdiff_t columns = columns_of(call);
+    for (ptrdiff_t i = 0; i < p->n; i += columns) {
         (void)qfw_softmax_s16((const int16_t *)z->t.codes + i, (size_t)columns, &s,
                               (int32_t *)p->t.codes + i);
     }
@@ -67,13 +67,13 @@ qfw_status qfw_op_softmax_s16(const qfw_call *call)
 
 qfw_status qfw_op_softmax_f32(const qfw_call *call)
 {
-    const int64_t columns = columns_of(call);
-    for (int64_t i = 0; i < call->at[0].n; i += columns) {
+    const ptrdiff_t columns = columns_of(call);
+    for (ptrdiff_t i = 0; i < call->at[0].n; i += columns) {
         float *p = (float *)call->at[0].t.codes + i, top, sum;
         QFW_TRY(qfw_softmax_f32((const float *)call->at[1].t.codes + i, (size_t)columns, p, &top,
                                 &sum));
         const float r = qfw_div_f32(1.0f, sum);
-        for (int64_t c = 0; c < columns; c++) {
+        for (ptrdiff_t c = 0; c < columns; c++) {
             p[c] *= r;
         }
     }
@@ -83,23 +83,23 @@ qfw_status qfw_op_softmax_f32(const qfw_call *call)
 /* forward was p[c] = softmax(z)[c]; dz[c] = p[c] (e[c] - sum of p e) */
 qfw_status qfw_op_softmax_back_f32(const qfw_call *call)
 {
-    const int64_t columns = columns_of(call);
-    for (int64_t i = 0; i < call->at[0].n; i += columns) {
+    const ptrdiff_t columns = columns_of(call);
+    for (ptrdiff_t i = 0; i < call->at[0].n; i += columns) {
         float *d = (float *)call->at[0].t.codes + i;
         const float *e = (const float *)call->at[1].t.codes + i;
         const float *p = (const float *)call->at[2].t.codes + i;
         float mean = 0.0f;
-        for (int64_t c = 0; c < columns; c++) {
+        for (ptrdiff_t c = 0; c < columns; c++) {
             mean += p[c] * e[c];
         }
-        for (int64_t c = 0; c < columns; c++) {
+        for (ptrdiff_t c = 0; c < columns; c++) {
             d[c] = p[c] * (e[c] - mean);
         }
     }
     return QFW_OK;
 }
 
-static int32_t code_at(const qfw_tensor *t, int64_t i)
+static int32_t code_at(const qfw_tensor *t, ptrdiff_t i)
 {
     return qfw_slot(&t->format) == 8 ? ((const int8_t *)t->codes)[i]
                                      : ((const int16_t *)t->codes)[i];
@@ -125,19 +125,19 @@ static int32_t mean_of(int64_t sum, int32_t drop, float scale, int32_t limit)
 
 /* A row. |e| < 2^(bits_e - 1), so |e 2^13 - mean| < 2^(bits_e + 13), and times p it is below
  * 2^(bits_e + bits_p + 12) <= 2^44; `down` brings that below 2^31. */
-static void back_row(const qfw_call *call, int64_t first, int64_t columns, int32_t drop,
+static void back_row(const qfw_call *call, ptrdiff_t first, ptrdiff_t columns, int32_t drop,
                      uint32_t down)
 {
     const qfw_operand *e = &call->at[1], *p = &call->at[2];
     int32_t *d = (int32_t *)call->at[0].t.codes + first;
     int64_t sum = 0;
-    for (int64_t c = 0; c < columns; c++) {
+    for (ptrdiff_t c = 0; c < columns; c++) {
         sum += code_at(&p->t, first + c) * code_at(&e->t, first + c);
     }
     const int32_t limit = 1 << (e->plan->bits - 1 + EXTRA);
     const int32_t mean = mean_of(sum, drop, p->t.scale[0], limit);
     const int64_t half = down != 0 ? INT64_C(1) << (down - 1) : 0;
-    for (int64_t c = 0; c < columns; c++) {
+    for (ptrdiff_t c = 0; c < columns; c++) {
         const int32_t rest = code_at(&e->t, first + c) * (1 << EXTRA) - mean;
         const int64_t v = (int64_t)code_at(&p->t, first + c) * rest;
         const int64_t size = ((v < 0 ? -v : v) + half) >> down;
@@ -148,14 +148,14 @@ static void back_row(const qfw_call *call, int64_t first, int64_t columns, int32
 qfw_status qfw_op_softmax_back_s32(const qfw_call *call)
 {
     const qfw_operand *d = &call->at[0], *e = &call->at[1], *p = &call->at[2];
-    const int64_t columns = columns_of(call);
+    const ptrdiff_t columns = columns_of(call);
     const int32_t bits = e->plan->bits + p->plan->bits;
     const uint32_t down = bits > 19 ? (uint32_t)bits - 19 : 0;
     int32_t drop = 0; /* |sum| <= columns 2^30 */
     while (columns > INT64_C(1) << (8 + drop)) {
         drop++;
     }
-    for (int64_t i = 0; i < d->n; i += columns) {
+    for (ptrdiff_t i = 0; i < d->n; i += columns) {
         back_row(call, i, columns, drop, down);
     }
     const float s = qfw_scale_mul(p->t.scale[0], e->t.scale[0]);

@@ -56,6 +56,21 @@ bool qfw_overlap(const qfw_operand *a, const qfw_operand *b)
     return false;
 }
 
+bool qfw_over_codes(const qfw_operand *a, const qfw_operand *b)
+{
+    extent ea[EXTENTS], eb[EXTENTS];
+    extents_of(a, ea);
+    extents_of(b, eb);
+    for (int i = 0; i < EXTENTS; i++) {
+        for (int k = 1; k < EXTENTS; k++) {
+            if (meet(ea[i], eb[k])) {
+                return false;
+            }
+        }
+    }
+    return a->plan->space == QFW_ARENA && b->plan->space == QFW_ARENA;
+}
+
 /* Whether its elements are plain numbers or sums, for which nothing is rounded and no range found. */
 static bool is_raw(const qfw_plan_tensor *p)
 {
@@ -68,7 +83,10 @@ static const char *format_fault(const qfw_plan_tensor *p)
     if (p->kind <= QFW_ASYM && qfw_format_check(&f) != QFW_OK) {
         return "bits, container";
     }
-    if (p->kind > QFW_ASYM &&
+    if (p->kind == QFW_PICK && (p->bits < 1 || p->bits > 16 || p->container != 0)) {
+        return "bits, container";
+    }
+    if ((p->kind == QFW_INDEX || p->kind == QFW_BYTES) &&
         (p->bits != (p->kind == QFW_INDEX ? 32 : 8) || p->container != p->bits)) {
         return "bits, container";
     }
@@ -85,7 +103,7 @@ static const char *format_fault(const qfw_plan_tensor *p)
 
 static const char *enums_fault(const qfw_plan_tensor *p)
 {
-    const bool known = p->space <= QFW_IO && p->role <= QFW_SCRATCH && p->kind <= QFW_BYTES &&
+    const bool known = p->space <= QFW_IO && p->role <= QFW_SCRATCH && p->kind <= QFW_PICK &&
                        p->pow2 <= 1 && p->range <= QFW_HINDSIGHT && p->rounding <= QFW_STOCHASTIC &&
                        p->rows <= QFW_ROWS_AXIS && p->shared <= 1;
     const bool blank =
@@ -107,7 +125,8 @@ static const char *role_fault(const qfw_plan_tensor *p)
 {
     const bool sums = p->kind == QFW_SYM && p->bits == 32;
     if ((p->space == QFW_CONST && p->role != QFW_PARAMETER) || (sums && qfw_lasts(p)) ||
-        (p->kind == QFW_BYTES && (p->role != QFW_SCRATCH || p->rows != QFW_NO_ROWS))) {
+        (p->kind == QFW_BYTES && (p->role != QFW_SCRATCH || p->rows != QFW_NO_ROWS)) ||
+        (p->kind == QFW_PICK && qfw_lasts(p))) {
         return "role";
     }
     return p->kind == QFW_INDEX && p->space != QFW_IO ? "io" : NULL;

@@ -51,7 +51,7 @@ const char *qfw_rule_weighted_cross_entropy_s16(const qfw_call *call)
 }
 
 /* Whether a label counts; QFW_E_LABEL if it is none. */
-static qfw_status look_at(const qfw_call *call, int64_t row, bool *counts)
+static qfw_status look_at(const qfw_call *call, ptrdiff_t row, bool *counts)
 {
     const int32_t label = ((const int32_t *)call->at[2].t.codes)[row];
     *counts = (uint32_t)label != call->op->param[2];
@@ -60,13 +60,13 @@ static qfw_status look_at(const qfw_call *call, int64_t row, bool *counts)
 
 /* ---- integers ---- */
 
-static uint32_t weight_s16(const qfw_call *call, int64_t c)
+static uint32_t weight_s16(const qfw_call *call, ptrdiff_t c)
 {
     return qfw_has(call, 4) ? (uint32_t)((const int16_t *)call->at[4].t.codes)[c] : ALIKE;
 }
 
 /* u <= 2^15 and the share is at most 2^30 + 2^16: below 2^46 before the shift. */
-static uint32_t part(const qfw_call *call, int64_t c, int share)
+static uint32_t part(const qfw_call *call, ptrdiff_t c, int share)
 {
     return (uint32_t)(((uint64_t)weight_s16(call, c) * call->op->param[share]) >> DOWN);
 }
@@ -75,15 +75,15 @@ static uint32_t part(const qfw_call *call, int64_t c, int share)
 static qfw_status total_s16(const qfw_call *call, uint64_t *total)
 {
     *total = 0;
-    for (int64_t c = 0; qfw_has(call, 4) && c < call->at[4].n; c++) {
+    for (ptrdiff_t c = 0; qfw_has(call, 4) && c < call->at[4].n; c++) {
         if (((const int16_t *)call->at[4].t.codes)[c] < 0) {
             return QFW_E_RANGE;
         }
     }
-    for (int64_t i = 0; i < call->rows; i++) {
+    for (ptrdiff_t i = 0; i < call->rows; i++) {
         bool counts;
         QFW_TRY(look_at(call, i, &counts));
-        const int64_t label = ((const int32_t *)call->at[2].t.codes)[i];
+        const ptrdiff_t label = ((const int32_t *)call->at[2].t.codes)[i];
         *total += counts ? weight_s16(call, label) : 0;
     }
     return *total != 0 ? QFW_OK : QFW_E_LABEL;
@@ -91,16 +91,16 @@ static qfw_status total_s16(const qfw_call *call, uint64_t *total)
 
 /* One row. Targets sum to at most 2^27 + 2^13, so their product with p is below 2^58 and every code
  * fits; a loss of a class is below 2^36, its product with a target below 2^64. */
-static void row_s16(const qfw_call *call, int64_t row, const qfw_log2_scale *s, uint64_t soft,
+static void row_s16(const qfw_call *call, ptrdiff_t row, const qfw_log2_scale *s, uint64_t soft,
                     qfw_wide *loss)
 {
-    const int64_t classes = call->at[1].row;
+    const ptrdiff_t classes = call->at[1].row;
     const int16_t *z = (const int16_t *)call->at[1].t.codes + row * classes;
     int32_t *error = (int32_t *)call->at[0].t.codes + row * classes;
-    const int64_t label = ((const int32_t *)call->at[2].t.codes)[row];
+    const ptrdiff_t label = ((const int32_t *)call->at[2].t.codes)[row];
     const qfw_softmax_sum sum = qfw_softmax_s16(z, (size_t)classes, s, error);
     const uint32_t hit = part(call, label, 0);
-    for (int64_t c = 0; c < classes; c++) {
+    for (ptrdiff_t c = 0; c < classes; c++) {
         const uint32_t target = part(call, c, 1) + (c == label ? hit : 0);
         const int64_t share = (int64_t)(((soft + hit) * (uint64_t)error[c]) >> 30);
         error[c] = (int32_t)(share - (int64_t)target);
@@ -113,14 +113,14 @@ static void row_s16(const qfw_call *call, int64_t row, const qfw_log2_scale *s, 
 qfw_status qfw_op_weighted_cross_entropy_s16(const qfw_call *call)
 {
     const qfw_operand *error = &call->at[0], *z = &call->at[1];
-    const qfw_log2_scale s = qfw_log2_scale_of(z->t.scale[0]);
+    const qfw_log2_scale s = qfw_log2_scale_of(qfw_num_f32(z->t.scale[0]));
     uint64_t total, soft = 0;
     qfw_wide loss = {0, 0};
     QFW_TRY(total_s16(call, &total));
-    for (int64_t c = 0; c < z->row; c++) {
+    for (ptrdiff_t c = 0; c < z->row; c++) {
         soft += part(call, c, 1);
     }
-    for (int64_t i = 0; i < call->rows; i++) {
+    for (ptrdiff_t i = 0; i < call->rows; i++) {
         bool counts;
         QFW_TRY(look_at(call, i, &counts));
         if (counts) {
@@ -131,7 +131,7 @@ qfw_status qfw_op_weighted_cross_entropy_s16(const qfw_call *call)
     }
     const float n = (float)total;
     error->t.scale[0] = qfw_scale_quot(0x1p-12f, n);
-    error->absmax[0] = call->kernels->absmax_s32(error->t.codes, (size_t)error->n);
+    error->absmax[0] = QFW_K(call->kernels, absmax_s32)(error->t.codes, (size_t)error->n);
     *(float *)call->at[3].t.codes = qfw_div_f32(qfw_wide_f32(&loss) * 0x1p-38f, n);
     qfw_take_share(call, error);
     return QFW_OK;
@@ -139,7 +139,7 @@ qfw_status qfw_op_weighted_cross_entropy_s16(const qfw_call *call)
 
 /* ---- float32 ---- */
 
-static float weight_f32(const qfw_call *call, int64_t c)
+static float weight_f32(const qfw_call *call, ptrdiff_t c)
 {
     return qfw_has(call, 4) ? ((const float *)call->at[4].t.codes)[c] : 1.0f;
 }
@@ -147,35 +147,35 @@ static float weight_f32(const qfw_call *call, int64_t c)
 static qfw_status total_f32(const qfw_call *call, float *total)
 {
     *total = 0.0f;
-    for (int64_t c = 0; qfw_has(call, 4) && c < call->at[4].n; c++) {
+    for (ptrdiff_t c = 0; qfw_has(call, 4) && c < call->at[4].n; c++) {
         if (qfw_bits_f32(weight_f32(call, c)) > QFW_F32_MAX) { /* negative, infinite or NaN */
             return QFW_E_RANGE;
         }
     }
-    for (int64_t i = 0; i < call->rows; i++) {
+    for (ptrdiff_t i = 0; i < call->rows; i++) {
         bool counts;
         QFW_TRY(look_at(call, i, &counts));
-        const int64_t label = ((const int32_t *)call->at[2].t.codes)[i];
+        const ptrdiff_t label = ((const int32_t *)call->at[2].t.codes)[i];
         *total += counts ? weight_f32(call, label) : 0.0f;
     }
     return *total > 0.0f ? QFW_OK : QFW_E_LABEL;
 }
 
 /* One row: its error times 1 / the sum of weights, and its loss. */
-static qfw_status row_f32(const qfw_call *call, int64_t row, float weights, float share,
+static qfw_status row_f32(const qfw_call *call, ptrdiff_t row, float weights, float share,
                           float *loss)
 {
-    const int64_t classes = call->at[1].row;
+    const ptrdiff_t classes = call->at[1].row;
     const float *z = (const float *)call->at[1].t.codes + row * classes;
     float *error = (float *)call->at[0].t.codes + row * classes, top, sum;
-    const int64_t label = ((const int32_t *)call->at[2].t.codes)[row];
+    const ptrdiff_t label = ((const int32_t *)call->at[2].t.codes)[row];
     QFW_TRY(qfw_softmax_f32(z, (size_t)classes, error, &top, &sum));
     const float r = qfw_div_f32(1.0f, sum), of_all = qfw_log_f32(sum);
     const float soft = qfw_param_f32(call->op, 1);
     const float hit = qfw_param_f32(call->op, 0) * weight_f32(call, label);
     const float all = hit + soft * weights;
     float smooth = 0.0f;
-    for (int64_t c = 0; c < classes; c++) {
+    for (ptrdiff_t c = 0; c < classes; c++) {
         const float w = weight_f32(call, c);
         const float target = (c == label ? hit : 0.0f) + soft * w;
         error[c] = (all * (error[c] * r) - target) * share;
@@ -189,14 +189,14 @@ static qfw_status row_f32(const qfw_call *call, int64_t row, float weights, floa
 
 qfw_status qfw_op_weighted_cross_entropy_f32(const qfw_call *call)
 {
-    const int64_t classes = call->at[1].row;
+    const ptrdiff_t classes = call->at[1].row;
     float total, weights = 0.0f, sum = 0.0f;
     QFW_TRY(total_f32(call, &total));
-    for (int64_t c = 0; c < classes; c++) {
+    for (ptrdiff_t c = 0; c < classes; c++) {
         weights += weight_f32(call, c);
     }
     const float share = qfw_div_f32(1.0f, total);
-    for (int64_t i = 0; i < call->rows; i++) {
+    for (ptrdiff_t i = 0; i < call->rows; i++) {
         bool counts;
         float loss = 0.0f;
         QFW_TRY(look_at(call, i, &counts));

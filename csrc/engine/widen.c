@@ -9,9 +9,9 @@
 
 enum { BY_NONE = 0, BY_COLUMN, BY_ROW };
 
-static int64_t columns_of(const qfw_call *call)
+static ptrdiff_t columns_of(const qfw_call *call)
 {
-    return call->op->param[1] != 0 ? call->op->param[1] : call->at[1].row;
+    return call->op->param[1] != 0 ? qfw_param_size(call->op, 1) : call->at[1].row;
 }
 
 const char *qfw_rule_widen(const qfw_call *call)
@@ -24,10 +24,10 @@ const char *qfw_rule_widen(const qfw_call *call)
     if ((mode != BY_NONE) != qfw_has(call, 2) || mode > BY_ROW) {
         return "mode";
     }
-    if (dst->plan->pow2 != 0) {
+    if (qfw_is_pow2(dst->plan->pow2)) {
         return "pow2";
     }
-    const int64_t columns = columns_of(call);
+    const ptrdiff_t columns = columns_of(call);
     if (columns < 1 || src->row % columns != 0) {
         return "columns";
     }
@@ -40,19 +40,19 @@ const char *qfw_rule_widen(const qfw_call *call)
         (by->scales != src->n / columns || !qfw_by_rows(by) || src->plan->rows == QFW_NO_ROWS)) {
         return "a scale a row";
     }
-    return qfw_has(call, 3) && call->at[3].n < 16 * columns ? "scratch" : NULL;
+    return qfw_has(call, 3) && call->at[3].n / 16 < columns ? "scratch" : NULL;
 }
 
 /* The scales of element i: its own, and the one folded in (-1: none). */
 typedef struct {
-    int64_t own, folded;
+    ptrdiff_t own, folded;
 } pair;
 
-static pair scales_at(const qfw_call *call, int64_t i)
+static pair scales_at(const qfw_call *call, ptrdiff_t i)
 {
     const qfw_operand *src = &call->at[1], *by = &call->at[2];
-    const int64_t columns = columns_of(call);
-    const int64_t at = call->op->param[0] == BY_COLUMN ? i % columns : i / columns;
+    const ptrdiff_t columns = columns_of(call);
+    const ptrdiff_t at = call->op->param[0] == BY_COLUMN ? i % columns : i / columns;
     const pair p = {qfw_run_at(&src->t.layout, i).scale, call->op->param[0] == BY_NONE ? -1
                                                          : by->scales == 1             ? 0
                                                                                        : at};
@@ -66,27 +66,27 @@ static float sigma_of(const qfw_call *call, pair p)
 }
 
 /* Elements from i on, up to the end of the row, that have the scales of i. */
-static int64_t alike(const qfw_call *call, int64_t i)
+static ptrdiff_t alike(const qfw_call *call, ptrdiff_t i)
 {
     const qfw_operand *src = &call->at[1];
     if (call->op->param[0] == BY_COLUMN && call->at[2].scales != 1) {
         return 1;
     }
-    const int64_t columns = columns_of(call), left = columns - i % columns,
-                  run = qfw_run_at(&src->t.layout, i).n;
+    const ptrdiff_t columns = columns_of(call), left = columns - i % columns,
+                    run = qfw_run_at(&src->t.layout, i).n;
     return left < run ? left : run;
 }
 
 /* The scale of dst number `to`: the largest sigma of its elements. */
-static void find_scale(const qfw_call *call, int64_t to)
+static void find_scale(const qfw_call *call, ptrdiff_t to)
 {
     const qfw_operand *dst = &call->at[0];
     const int32_t extra = dst->plan->bits - qfw_signed_bits(&call->at[1].t.format);
-    const int64_t runs = qfw_runs_per_scale(&dst->t.layout);
+    const ptrdiff_t runs = qfw_runs_per_scale(&dst->t.layout);
     float most = 0.0f;
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&dst->t.layout, to, r);
-        for (int64_t i = run.first; i < run.first + run.n; i += alike(call, i)) {
+        for (ptrdiff_t i = run.first; i < run.first + run.n; i += alike(call, i)) {
             const pair p = scales_at(call, i);
             const float sigma = sigma_of(call, p);
             const bool counts = sigma > most && !qfw_has_no_range(&call->at[1], p.own) &&
@@ -104,10 +104,10 @@ static void widen_stretches(const qfw_call *call, const qfw_code_rule *rule)
     float s_in = 0.0f, s_out = 0.0f;
     qfw_ratio ratio = {0, 0, 0, 0};
     int32_t m[QFW_TILE];
-    for (int64_t to = 0; to < dst->scales; to++) {
+    for (ptrdiff_t to = 0; to < dst->scales; to++) {
         find_scale(call, to);
     }
-    for (int64_t i = 0, n; i < src->n; i += n) {
+    for (ptrdiff_t i = 0, n; i < src->n; i += n) {
         const qfw_run to = qfw_run_at(&dst->t.layout, i);
         const pair p = scales_at(call, i);
         const float sigma = sigma_of(call, p);
@@ -120,7 +120,7 @@ static void widen_stretches(const qfw_call *call, const qfw_code_rule *rule)
         n = n < to.n ? n : to.n;
         n = n < QFW_TILE ? n : QFW_TILE;
         qfw_load_codes(&src->t, i, (size_t)n, p.own, m);
-        (void)call->kernels->rescale_s32(m, NULL, (size_t)n, &ratio, rule, m);
+        (void)QFW_K(call->kernels, rescale_s32)(m, NULL, (size_t)n, &ratio, rule, m);
         qfw_store_codes(&dst->t, i, (size_t)n, m);
     }
 }
@@ -129,31 +129,28 @@ static void widen_stretches(const qfw_call *call, const qfw_code_rule *rule)
 static void widen_columns(const qfw_call *call, const qfw_code_rule *rule, uint32_t *ratios)
 {
     const qfw_operand *dst = &call->at[0], *src = &call->at[1];
-    const int64_t columns = columns_of(call);
+    const ptrdiff_t columns = columns_of(call);
     const bool none = qfw_has_no_range(src, 0);
-    float most = 0.0f;
-    for (int64_t c = 0; c < columns; c++) {
-        const pair p = {0, c};
-        const float sigma = sigma_of(call, p);
-        most = sigma > most && !none && !qfw_has_no_range(&call->at[2], c) ? sigma : most;
+    const size_t wide = (size_t)columns;
+    const float own = src->t.scale[0], *folded = call->at[2].t.scale;
+    float most = 0.0f, sigma[QFW_TILE];
+    for (ptrdiff_t c = 0; c < columns; c++) {
+        const float s = qfw_scale_mul(own, folded[c]);
+        most = s > most && !none && !qfw_has_no_range(&call->at[2], c) ? s : most;
     }
     const int32_t extra = dst->plan->bits - qfw_signed_bits(&src->t.format);
     dst->t.scale[0] = most > 0.0f ? qfw_scale_lift(most, -extra) : 1.0f;
-    for (int64_t c = 0; c < columns; c++) {
-        const pair p = {0, c};
-        qfw_put_ratio(ratios, (size_t)columns, (size_t)c,
-                      qfw_ratio_of(sigma_of(call, p), dst->t.scale[0], dst->plan->bits));
-    }
-    int32_t m[QFW_TILE];
-    for (int64_t i = 0; i < src->n; i += columns) {
-        for (int64_t c = 0; c < columns; c += QFW_TILE) {
-            const size_t n = columns - c < QFW_TILE ? (size_t)(columns - c) : QFW_TILE;
-            const qfw_ratios here = qfw_ratios_at(ratios, (size_t)columns, (size_t)c);
-            qfw_load_codes(&src->t, i + c, n, 0, m);
-            (void)call->kernels->rescale_columns(m, NULL, n, &here, rule, m);
-            qfw_store_codes(&dst->t, i + c, n, m);
+    for (size_t c = 0; c < wide; c += QFW_TILE) {
+        const size_t n = wide - c < QFW_TILE ? wide - c : QFW_TILE;
+        for (size_t k = 0; k < n; k++) {
+            sigma[k] = qfw_scale_mul(own, folded[c + k]);
         }
+        QFW_K(call->kernels, ratios_f32)(sigma, n, dst->t.scale[0], dst->plan->bits, ratios + c,
+                                         wide);
     }
+    const qfw_encoding how = {(int32_t)rule->rounding, 0, {0, 0}, 0};
+    (void)qfw_encode_rows(call->kernels, &src->t, &dst->t, &how, rule, ratios,
+                          (size_t)(src->n / columns), wide);
 }
 
 qfw_status qfw_op_widen(const qfw_call *call)
@@ -162,7 +159,8 @@ qfw_status qfw_op_widen(const qfw_call *call)
     const int32_t q = (1 << (dst->plan->bits - 1)) - 1;
     const qfw_code_rule rule = {QFW_HALF_AWAY, 0, -q, q};
     const bool columns = call->op->param[0] == BY_COLUMN && call->at[2].scales == columns_of(call);
-    if (columns && qfw_has(call, 3) && src->scales == 1 && dst->scales == 1) {
+    if (!QFW_HAS_ANY_WIDEN ||
+        (columns && qfw_has(call, 3) && src->scales == 1 && dst->scales == 1)) {
         widen_columns(call, &rule, call->at[3].t.codes);
     } else {
         widen_stretches(call, &rule);

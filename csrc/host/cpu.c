@@ -19,6 +19,27 @@ static const qfw_kernels *avx2_if_supported(void)
 }
 #endif
 
+#ifdef QFW_HAVE_AVX512
+static const qfw_kernels avx512 = {
+    "avx512",
+#define QFW_KERNEL(kernel) qfw_##kernel##_avx2,
+#define QFW_KERNEL_512(kernel) qfw_##kernel##_avx512,
+#include "kernels/kernels.def"
+};
+
+static const qfw_kernels *avx512_if_supported(void)
+{
+    const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    return has && avx2_if_supported() != NULL ? &avx512 : NULL;
+}
+#else
+static const qfw_kernels *avx512_if_supported(void)
+{
+    return NULL;
+}
+#endif
+
 const qfw_kernels *qfw_host_kernels(qfw_isa isa)
 {
     switch (isa) {
@@ -26,6 +47,8 @@ const qfw_kernels *qfw_host_kernels(qfw_isa isa)
         return qfw_kernels_portable();
     case QFW_ISA_AVX2:
         return avx2_if_supported();
+    case QFW_ISA_AVX512:
+        return avx512_if_supported();
     default:
         return NULL;
     }

@@ -31,15 +31,20 @@ typedef enum qfw_status {
     QFW_E_ZERO_POINT, /* a zero point is outside its format's range */
     QFW_E_NONFINITE,  /* the data hold a NaN or an infinity */
     QFW_E_LABEL,      /* a label is no class */
-    QFW_E_MAGIC,      /* these bytes are no plan */
-    QFW_E_VERSION,    /* a plan of another version */
-    QFW_E_CRC,        /* the plan's bytes were changed */
+    QFW_E_MAGIC,      /* these bytes are no plan, or no state */
+    QFW_E_VERSION,    /* a plan or state of another version */
+    QFW_E_CRC,        /* the bytes of the plan or the state were changed */
     QFW_E_PLAN,       /* a field of the plan is out of range or contradicts another */
     QFW_E_ARENA,      /* the arena is too small or not aligned to 16 bytes */
     QFW_E_ROWS,       /* no rows, or more than the plan was compiled for */
     QFW_E_ORDER,      /* backward without forward, or update without backward */
     QFW_E_FLOAT,      /* the machine's float arithmetic is not IEEE single precision */
-    QFW_E_NORM        /* the norm of the gradients is a NaN or an infinity */
+    QFW_E_NORM,       /* the norm of the gradients is a NaN or an infinity */
+    QFW_E_BATCH,      /* one value a channel, which has no variance */
+    QFW_E_STATE,      /* a state of another plan, or of other constants than these */
+    QFW_E_EMPTY,      /* no slot of the flash area holds a state of this net */
+    QFW_E_FLASH,      /* the flash area was not written, or does not read back */
+    QFW_E_FEATURE     /* this core was compiled without what is asked for */
 } qfw_status;
 
 /* One sentence, static. */
@@ -56,7 +61,7 @@ typedef struct qfw_kernels qfw_kernels;
 /* Plain C99, on every target. */
 const qfw_kernels *qfw_kernels_portable(void);
 
-/* The table's name: "portable", "avx2". */
+/* The table's name: "portable", "avx2", "avx512". */
 const char *qfw_kernels_name(const qfw_kernels *kernels);
 
 /* ---- the generator of stochastic rounding ---- */
@@ -81,20 +86,28 @@ typedef enum qfw_rounding { QFW_HALF_AWAY = 0, QFW_HALF_EVEN, QFW_STOCHASTIC } q
  * last group may be short (exact != 0 refuses that). shared != 0: all outer use one set of scales;
  * else each has its own. Scales: (shared ? 1 : outer) * ceil(axis / group), in that order. */
 typedef struct qfw_layout {
-    int64_t outer, axis, inner, group;
-    int32_t shared, exact;
+    ptrdiff_t outer, axis, inner, group;
+    uint8_t shared, exact;
 } qfw_layout;
 
 /* Elements and scales of a layout, or why there are none. */
-qfw_status qfw_layout_check(const qfw_layout *layout, int64_t *elements, int64_t *scales);
+qfw_status qfw_layout_check(const qfw_layout *layout, ptrdiff_t *elements, ptrdiff_t *scales);
 
-/* INDEX (int32 class numbers) and BYTES (scratch) exist in plans only. */
-typedef enum qfw_kind { QFW_FLOAT32 = 0, QFW_SYM, QFW_ASYM, QFW_INDEX, QFW_BYTES } qfw_kind;
+/* INDEX (int32 class numbers), BYTES (scratch) and PICK (which element of a window) exist in plans
+ * only. */
+typedef enum qfw_kind {
+    QFW_FLOAT32 = 0,
+    QFW_SYM,
+    QFW_ASYM,
+    QFW_INDEX,
+    QFW_BYTES,
+    QFW_PICK
+} qfw_kind;
 
 /* container: 0 packed, else 8, 16 or 32 bits an element. bits: Sym 2..16, or 32 in a 32-bit
  * container (an accumulator); Asym 1..16; Float32 32 in 32. */
 typedef struct qfw_format {
-    int32_t kind, bits, container, pow2;
+    uint8_t kind, bits, container, pow2;
 } qfw_format;
 
 qfw_status qfw_format_check(const qfw_format *format);
@@ -195,12 +208,14 @@ qfw_status qfw_check_finite(const qfw_kernels *kernels, const void *x, size_t n,
 
 /* out(i, j) = sum over p < k of a(i, p) * b(p, j), out being m x n in row order.
  * a(i, p) = a[i * a_row + p * a_col] and b(p, j) = b[p * b_row + j * b_col], strides in elements.
- * width: 8 or 16 (signed integers, each operand its own), or 32 for both (floats). */
+ * width: 8 or 16 (signed integers, each operand its own), or 32 for both (floats).
+ * add: 0 the sums are the result; 1 they go on from what is there. */
 typedef struct qfw_gemm {
     const void *a, *b;
     int32_t a_width, b_width;
     size_t m, n, k;
     size_t a_row, a_col, b_row, b_col;
+    int32_t add;
 } qfw_gemm;
 
 /* Integers; the caller has proved that no sum leaves int32. */
@@ -224,8 +239,10 @@ qfw_status qfw_cross_entropy_f32(const float *z, const int32_t *labels, size_t r
 enum {
     QFW_PLAN_MAGIC = 0x50574651, /* "QFWP" */
     QFW_PLAN_VERSION = 1,
-    QFW_ALIGN = 16,        /* offsets are multiples of it, and so is the arena's address */
-    QFW_NET_BYTES = 128,   /* at the start of the arena, for the core itself */
+    QFW_ALIGN = 16,               /* offsets are multiples of it, and so is the arena's address */
+    QFW_NET_BYTES = 128,          /* at the start of the arena, for the core itself */
+    QFW_STATE_MAGIC = 0x53574651, /* "QFWS" */
+    QFW_STATE_VERSION = 1,
     QFW_NO_TENSOR = 65535, /* an operand that is not there */
     QFW_OP_TENSORS = 8,
     QFW_OP_PARAMS = 15
@@ -267,7 +284,8 @@ typedef struct qfw_plan_header {
     uint16_t input, labels, output, loss;
     float lr;
     uint32_t micro_batches; /* the most of a step; 0: 1 */
-    uint32_t reserved[8];
+    uint32_t windows;
+    uint32_t reserved[7];
 } qfw_plan_header;
 
 typedef struct qfw_plan_tensor {
@@ -285,6 +303,14 @@ typedef struct qfw_plan_op {
     uint16_t tensor[8];
     uint32_t param[15];
 } qfw_plan_op;
+
+/* How a kernel goes over an image: position (y, x) of the result and tap (u, v) of the kernel meet
+ * at (y * stride_h - pad_h + u * dilation_h, x * stride_w - pad_w + v * dilation_w) of the image. */
+typedef struct qfw_plan_window {
+    uint32_t in_h, in_w, out_h, out_w;
+    uint16_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+    uint16_t groups, reserved[3];
+} qfw_plan_window;
 
 /* Where a plan is wrong: the operation and the tensor, -1 where it is neither, and the field or
  * rule, a few static words. */
@@ -305,7 +331,8 @@ typedef enum qfw_place {
     QFW_AS_BYTES = 128,
     QFW_MAY_LACK = 256,
     QFW_IS_READ = 512,
-    QFW_IS_WRITTEN = 1024
+    QFW_IS_WRITTEN = 1024,
+    QFW_AS_PICK = 2048 /* which element of a window it was */
 } qfw_place;
 
 /* The name of operation `kernel`, static, and what it takes; NULL if there is none. */
@@ -322,7 +349,8 @@ typedef struct qfw_ops qfw_ops;
 /* Every operation there is. */
 const qfw_ops *qfw_ops_all(void);
 
-/* Read in place; must outlive the net. plan and constants are aligned to 16 bytes. */
+/* Read in place; must outlive the net. plan and constants are aligned to 16 bytes. state: what the
+ * net begins with, a qfw_state_header and what follows it, at any address; NULL: nothing. */
 typedef struct qfw_image {
     const void *plan;
     size_t plan_bytes;
@@ -330,6 +358,8 @@ typedef struct qfw_image {
     size_t const_bytes;
     const qfw_kernels *kernels;
     const qfw_ops *ops;
+    const void *state;
+    size_t state_bytes; /* more than the state takes is no fault */
 } qfw_image;
 
 typedef struct qfw_net qfw_net;
@@ -341,6 +371,21 @@ typedef struct qfw_progress {
     float lr;
     uint32_t micro; /* micro-batches whose gradients wait for the update: the number of the next */
 } qfw_progress;
+
+/* The beginning of a net's state: docs/format.md section 10. The bytes of the arena that last
+ * follow it. */
+typedef struct qfw_state_header {
+    uint32_t magic;
+    uint16_t version, header_bytes;
+    uint32_t sequence; /* of two slots the newer has the next number, mod 2^32 */
+    uint32_t plan_crc, const_crc;
+    uint32_t origin; /* crc of the state that the net was opened with; 0: none */
+    uint32_t payload_bytes, payload_crc;
+    qfw_progress progress;
+    uint32_t gradients; /* 1: a backward has run, so that an update may */
+    uint32_t reserved[2];
+    uint32_t crc; /* of all before it */
+} qfw_state_header;
 
 /* The caller's buffers. x: rows of the input; y: labels or targets; out: rows of the output. What a
  * section does not use may be NULL. step_rows: the rows of the whole step, over which the loss is
@@ -355,7 +400,8 @@ typedef struct qfw_io {
 qfw_status qfw_arena_size(const qfw_image *image, size_t *bytes);
 
 /* Emplaces a net in `arena`: verifies magic, version, sizes, CRC and the machine's floats, zeroes
- * the arena and sets every stored scale to 1. The full qfw_check is the caller's choice. */
+ * the arena and sets every stored scale to 1. The full qfw_check is the caller's choice.
+ * With a state, verifies every bit of it and of the constants, and goes on from there. */
 qfw_status qfw_open(void *arena, size_t arena_bytes, const qfw_image *image, qfw_net **net);
 
 qfw_status qfw_get_progress(const qfw_net *net, qfw_progress *progress);
@@ -385,9 +431,39 @@ qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, f
 /* Inference, each row on its own: any number of rows. */
 qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out);
 
+/* ---- states that outlast a reset: docs/format.md section 11 ---- */
+
+enum { QFW_FLASH_UNIT = 64 };
+
+/* Two slots, at 0 and at slot_bytes, of memory that keeps its bytes: flash, EEPROM, a file. `at`
+ * counts from the beginning of slot 0. The functions return 0 when all is done, else something went
+ * wrong: a slot that cannot be read holds nothing.
+ * write: begins at a multiple of QFW_FLASH_UNIT, takes a multiple of it, from an address that is a
+ * multiple of 4. data NULL: makes a whole slot ready to be written, once. NOR flash erases it, so a
+ * slot is made of whole sectors; where bytes can be written over there is nothing to do.
+ * slot_bytes: a multiple of QFW_FLASH_UNIT, at least qfw_state_size, at most 2^31. */
+typedef struct qfw_flash {
+    void *user; /* handed to both */
+    uint32_t slot_bytes;
+    int (*read)(void *user, uint32_t at, void *data, uint32_t bytes);
+    int (*write)(void *user, uint32_t at, const void *data, uint32_t bytes);
+} qfw_flash;
+
+/* Writes to *bytes what a slot must have at least. */
+qfw_status qfw_state_size(const qfw_image *image, size_t *bytes);
+
+/* Writes all that lasts to the slot that is not the newest whole one, and reads it back. Between
+ * steps or micro-batches. Whenever the power fails, the newest slot is whole. */
+qfw_status qfw_store(const qfw_net *net, const qfw_flash *flash);
+
+/* Goes on from the newer whole slot of a net of this image, its state included; QFW_E_EMPTY if there
+ * is none, and the net stays as it is. QFW_E_FLASH: slots changed while they were read, and the net
+ * is as it was opened. */
+qfw_status qfw_resume(qfw_net *net, const qfw_flash *flash);
+
 /* ---- the desktop only (csrc/host) ---- */
 
-typedef enum qfw_isa { QFW_ISA_PORTABLE = 0, QFW_ISA_AVX2, QFW_ISA_COUNT } qfw_isa;
+typedef enum qfw_isa { QFW_ISA_PORTABLE = 0, QFW_ISA_AVX2, QFW_ISA_AVX512, QFW_ISA_COUNT } qfw_isa;
 
 /* The table of an ISA, NULL where this build or CPU has none. */
 const qfw_kernels *qfw_host_kernels(qfw_isa isa);
@@ -399,6 +475,17 @@ const char *qfw_host_compiler(void);
  * had; puts a mode back. */
 uint32_t qfw_host_float_enter(void);
 void qfw_host_float_leave(uint32_t mode);
+
+/* How often the code at origin + 2 i was entered, for i < slots, and how many bytes ran on from
+ * there; `strays`: blocks elsewhere, or whose size changed. */
+typedef struct qfw_host_blocks {
+    uint64_t origin, slots, strays;
+    uint64_t *entered;
+    uint32_t *bytes;
+} qfw_host_blocks;
+
+/* Counts a block of code: the hook that an emulator (Unicorn) calls, `blocks` being its user's. */
+void qfw_host_count_block(void *emulator, uint64_t address, uint32_t bytes, void *blocks);
 
 #ifndef QFW_CDEF
 #ifdef __cplusplus

@@ -33,7 +33,7 @@ static bool is_real(int32_t real)
 
 qfw_status qfw_affine_check(const qfw_affine *affine)
 {
-    int64_t elements = 0, scales = 0;
+    ptrdiff_t elements = 0, scales = 0;
     if (affine == NULL) {
         return QFW_E_NULL;
     }
@@ -82,17 +82,17 @@ static qfw_status check_data(const qfw_affine *a, const qfw_affine_data *d)
     return QFW_OK;
 }
 
-static qfw_status check_points(const qfw_affine *a, const qfw_affine_data *d, int64_t scales,
+static qfw_status check_points(const qfw_affine *a, const qfw_affine_data *d, ptrdiff_t scales,
                                uint32_t *max_zp)
 {
-    for (int64_t i = 0; i < scales && d->scale != NULL; i++) {
+    for (ptrdiff_t i = 0; i < scales && d->scale != NULL; i++) {
         const bool ok = a->real == QFW_F64 ? qfw_is_scale_f64(((const double *)d->scale)[i])
                                            : qfw_is_scale_f32(((const float *)d->scale)[i]);
         if (!ok) {
             return QFW_E_SCALE;
         }
     }
-    for (int64_t i = 0; i < scales && d->zero_point != NULL; i++) {
+    for (ptrdiff_t i = 0; i < scales && d->zero_point != NULL; i++) {
         const uint32_t zp = qfw_abs32(d->zero_point[i]);
         *max_zp = zp > *max_zp ? zp : *max_zp;
     }
@@ -101,10 +101,10 @@ static qfw_status check_points(const qfw_affine *a, const qfw_affine_data *d, in
 
 /* Everything that a run needs, before anything is written. */
 static qfw_status check_run(const qfw_kernels *kernels, const qfw_affine *affine,
-                            const qfw_affine_data *data, int64_t *elements, uint32_t *max_zp)
+                            const qfw_affine_data *data, ptrdiff_t *elements, uint32_t *max_zp)
 {
-    int64_t scales = 0;
-    if (kernels == NULL || data == NULL) {
+    ptrdiff_t scales = 0;
+    if (!qfw_has_kernels(kernels) || data == NULL) {
         return QFW_E_NULL;
     }
     QFW_TRY(qfw_affine_check(affine));
@@ -118,7 +118,7 @@ static qfw_status check_run(const qfw_kernels *kernels, const qfw_affine *affine
 qfw_status qfw_affine_run(const qfw_kernels *kernels, const qfw_affine *affine,
                           const qfw_affine_data *data)
 {
-    int64_t elements = 0;
+    ptrdiff_t elements = 0;
     uint32_t max_zp = 0;
     QFW_TRY(check_run(kernels, affine, data, &elements, &max_zp));
     if (elements == 0) {
@@ -127,18 +127,18 @@ qfw_status qfw_affine_run(const qfw_kernels *kernels, const qfw_affine *affine,
     if (data->mask_out != NULL) {
         memset(data->mask_out, 0, (size_t)(elements + 7) / 8);
     }
-    return kernels->affine_rows(affine, data, max_zp);
+    return QFW_K(kernels, affine_rows)(affine, data, max_zp);
 }
 
 const char *qfw_affine_kernel(const qfw_kernels *kernels, const qfw_affine *affine,
                               const qfw_affine_data *data)
 {
-    int64_t elements = 0;
+    ptrdiff_t elements = 0;
     uint32_t max_zp = 0;
     if (check_run(kernels, affine, data, &elements, &max_zp) != QFW_OK) {
         return NULL;
     }
-    return kernels->affine_name(affine, data, max_zp);
+    return QFW_K(kernels, affine_name)(affine, data, max_zp);
 }
 
 /* The largest value and the largest negated value of a run, at least *hi and *lo: exact, whatever
@@ -151,7 +151,7 @@ static qfw_status extent(const qfw_kernels *kernels, const void *x, int32_t real
     }
     if (real == QFW_F32) {
         int32_t up = 0, down = 0;
-        kernels->extent_f32((const float *)x + run.first, (size_t)run.n, &up, &down);
+        QFW_K(kernels, extent_f32)((const float *)x + run.first, (size_t)run.n, &up, &down);
         const double most = (double)qfw_from_bits_f32((uint32_t)up);
         const double least = (double)qfw_from_bits_f32((uint32_t)down);
         *hi = most > *hi ? most : *hi;
@@ -159,7 +159,7 @@ static qfw_status extent(const qfw_kernels *kernels, const void *x, int32_t real
         return up >= QFW_F32_INF || down >= QFW_F32_INF ? QFW_E_NONFINITE : QFW_OK;
     }
     double v[QFW_TILE];
-    for (int64_t at = 0; at < run.n; at += QFW_TILE) {
+    for (ptrdiff_t at = 0; at < run.n; at += QFW_TILE) {
         const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
         qfw_load_reals(x, real, run.first + at, n, v);
         for (size_t i = 0; i < n; i++) {
@@ -177,8 +177,8 @@ qfw_status qfw_affine_params(const qfw_kernels *kernels, const qfw_layout *layou
                              int32_t bits, int32_t symmetric, const void *x, void *scale,
                              int32_t *zero_point)
 {
-    int64_t elements = 0, scales = 0;
-    if (kernels == NULL) {
+    ptrdiff_t elements = 0, scales = 0;
+    if (!qfw_has_kernels(kernels)) {
         return QFW_E_NULL;
     }
     QFW_TRY(qfw_layout_check(layout, &elements, &scales));
@@ -193,12 +193,12 @@ qfw_status qfw_affine_params(const qfw_kernels *kernels, const qfw_layout *layou
     }
     const bool wide = real == QFW_F64;
     const int width = wide ? 53 : 24;
-    const int64_t runs = qfw_runs_per_scale(layout);
+    const ptrdiff_t runs = qfw_runs_per_scale(layout);
     const uint32_t top =
         symmetric != 0 ? (UINT32_C(1) << (bits - 1)) - 1 : (UINT32_C(1) << bits) - 1;
-    for (int64_t i = 0; i < scales; i++) {
+    for (ptrdiff_t i = 0; i < scales; i++) {
         double hi = 0.0, lo = 0.0;
-        for (int64_t r = 0; r < runs; r++) {
+        for (ptrdiff_t r = 0; r < runs; r++) {
             QFW_TRY(extent(kernels, x, real, qfw_run_of(layout, i, r), &hi, &lo));
         }
         const qfw_num up = wide ? qfw_num_f64(hi) : qfw_num_f32((float)hi);
@@ -224,10 +224,10 @@ qfw_status qfw_check_finite(const qfw_kernels *kernels, const void *x, size_t n,
     if (!is_real(real)) {
         return QFW_E_KIND;
     }
-    if (kernels == NULL || (n > 0 && x == NULL)) {
+    if (!qfw_has_kernels(kernels) || (n > 0 && x == NULL)) {
         return QFW_E_NULL;
     }
     double hi = 0.0, lo = 0.0;
-    const qfw_run all = {0, (int64_t)n, 0};
+    const qfw_run all = {0, (ptrdiff_t)n, 0};
     return extent(kernels, x, real, all, &hi, &lo);
 }

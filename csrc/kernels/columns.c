@@ -3,66 +3,144 @@
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
-void qfw_find_ratios(const qfw_tensor *src, const qfw_tensor *dst, uint32_t *ratios)
+/* s * m, exactly: normalised to 63 bits. */
+static qfw_num exact(float s, uint32_t m)
+{
+    const qfw_num v = qfw_num_f32(s);
+    const uint64_t p = v.mant * m;
+    const int up = p != 0 ? 62 - qfw_msb64(p) : 0;
+    const qfw_num n = {p << up, v.exp - up};
+    return n;
+}
+
+/* Rounding up is monotone, so the largest product is rounded alone. A product of floats, m rounded
+ * too, is off by less than 2^-22 of itself: what is further below the largest is not looked at. */
+qfw_num qfw_known_scale(const float *scale, const uint32_t *absmax, ptrdiff_t n, uint32_t q)
+{
+    qfw_num most = {0, 0};
+    float about = 0.0f;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const float p = scale[i] * (float)absmax[i];
+        about = p > about ? p : about;
+    }
+    for (ptrdiff_t i = 0; i < n; i++) {
+        if (absmax[i] != 0 && scale[i] * (float)absmax[i] >= about * (1.0f - 0x1p-20f)) {
+            most = qfw_num_max(most, exact(scale[i], absmax[i]));
+        }
+    }
+    return qfw_num_ratio_up(most, 1, q, 24);
+}
+
+void qfw_find_ratios(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                     uint32_t *ratios)
 {
     const size_t columns = (size_t)src->layout.axis;
-    for (size_t c = 0; c < columns; c++) {
-        const int bits = qfw_signed_bits(&dst->format);
-        qfw_put_ratio(ratios, columns, c, qfw_ratio_of(src->scale[c], dst->scale[0], bits));
-    }
+    QFW_K(kernels, ratios_f32)(src->scale, columns, dst->scale[0], qfw_signed_bits(&dst->format),
+                               ratios, columns);
 }
 
 uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
                             const qfw_tensor *dst, const qfw_encoding *how,
                             const qfw_code_rule *rule, uint32_t *ratios)
 {
-    qfw_find_ratios(src, dst, ratios);
-    return qfw_encode_rows(kernels, src, dst, how, rule, ratios);
+    qfw_find_ratios(kernels, src, dst, ratios);
+    const size_t rows = (size_t)src->layout.outer, columns = (size_t)src->layout.axis;
+    return qfw_encode_rows(kernels, src, dst, how, rule, ratios, rows, columns);
 }
 
-uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
-                         const qfw_encoding *how, const qfw_code_rule *rule, const uint32_t *ratios)
+/* A tile at a time, where one of the two has other slots than whole bytes or a zero point. */
+static uint64_t encode_tiles(const qfw_kernels *kernels, const qfw_tensor *src,
+                             const qfw_tensor *dst, const qfw_code_rule *rule, qfw_rescaling c)
 {
-    const size_t columns = (size_t)src->layout.axis;
+    const size_t columns = c.columns, rows = c.rows;
+    const qfw_ratios all = c.ratios;
+    const uint64_t first = c.first;
     uint64_t saturated = 0;
-    uint32_t u[QFW_TILE];
     int32_t m[QFW_TILE];
-    for (int64_t row = 0; row < src->layout.outer; row++) {
-        for (size_t c = 0; c < columns; c += QFW_TILE) {
-            const size_t n = columns - c < QFW_TILE ? columns - c : QFW_TILE;
-            const int64_t first = row * (int64_t)columns + (int64_t)c;
-            const qfw_ratios here = qfw_ratios_at(ratios, columns, c);
-            if (rule->rounding == QFW_STOCHASTIC) {
-                qfw_uniforms(&how->key, how->first + (uint64_t)first, n, u);
-            }
-            const int32_t *a = (const int32_t *)src->codes + first;
-            saturated += kernels->rescale_columns(a, u, n, &here, rule, m);
-            qfw_store_codes(dst, first, n, m);
-        }
+    c.from = c.to = m;
+    c.from_width = c.to_width = 32;
+    c.rows = 1;
+    for (size_t i = 0; i < rows * columns; i += c.columns) {
+        const size_t j = i % columns, left = columns - j;
+        const qfw_ratios here = {all.mult + j, all.limit + j, all.up + j, all.down + j};
+        c.columns = left < QFW_TILE ? left : QFW_TILE;
+        c.ratios = here;
+        c.first = first + i;
+        qfw_load_codes(src, (ptrdiff_t)i, c.columns, 0, m);
+        saturated += QFW_K(kernels, rescale_rows)(&c, rule);
+        qfw_store_codes(dst, (ptrdiff_t)i, c.columns, m);
     }
     return saturated;
 }
 
-uint64_t qfw_encode_singles(const qfw_tensor *src, const qfw_tensor *dst, const qfw_encoding *how,
-                            const qfw_code_rule *rule, int64_t n)
+uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                         const qfw_encoding *how, const qfw_code_rule *rule, const uint32_t *ratios,
+                         size_t rows, size_t n)
 {
-    const float s_in = src->scale[0];
+    const qfw_rescaling c = {src->codes,
+                             dst->codes,
+                             qfw_slot(&src->format),
+                             qfw_slot(&dst->format),
+                             rows,
+                             n,
+                             {ratios, ratios + n, ratios + 2 * n, ratios + 3 * n},
+                             &how->key,
+                             how->first};
+    const bool whole = (!QFW_HAS_PACKED || (c.from_width != 0 && c.to_width != 0)) &&
+                       !qfw_is_asym(src->format.kind);
+    return whole ? QFW_K(kernels, rescale_rows)(&c, rule)
+                 : encode_tiles(kernels, src, dst, rule, c);
+}
+
+void qfw_scales_s32_scalar(float s_in, const uint32_t *most, size_t n, uint32_t q, bool pow2,
+                           float *scale)
+{
+    for (size_t i = 0; i < n; i++) {
+        scale[i] = most[i] != 0 ? qfw_num_scale_f32(qfw_scale_for(s_in, most[i], q), pow2) : 1.0f;
+    }
+}
+
+/* What becomes of a at its own scale: a s_in / s_out is within 2^-14 of +-q (docs/numerics.md
+ * section 6, point 5) unless that scale was clamped or is a power of two, and then all but the words
+ * next to 0 and 2^32 round it to that. */
+static int32_t single(int32_t a, float s_in, const qfw_tensor *dst, ptrdiff_t i,
+                      const qfw_code_rule *rule, uint32_t u)
+{
+    const uint32_t near = UINT32_C(1) << 18;
+    const float s_out = dst->scale[i];
+    const bool sure = rule->rounding != QFW_STOCHASTIC || (u >= near && u <= UINT32_MAX - near);
+    if (sure && !qfw_is_pow2(dst->format.pow2) && s_out > FLT_MIN && s_out < FLT_MAX) {
+        return a < 0 ? rule->qmin : rule->qmax;
+    }
+    const qfw_ratio ratio = qfw_ratio_of(s_in, s_out, dst->format.bits);
+    return qfw_rescale(a, &ratio, rule->rounding, u);
+}
+
+uint64_t qfw_encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
+                            const qfw_tensor *dst, const qfw_encoding *how,
+                            const qfw_code_rule *rule, ptrdiff_t n)
+{
+    const int32_t *a = src->codes;
+    int8_t *codes = dst->codes;
     uint64_t saturated = 0;
-    uint32_t u[QFW_TILE] = {0};
-    for (int64_t i = 0; i < n; i++) {
-        const size_t at = (size_t)(i % QFW_TILE);
-        if (at == 0 && rule->rounding == QFW_STOCHASTIC) {
-            qfw_uniforms(&how->key, how->first + (uint64_t)i, QFW_TILE, u);
+    uint32_t u[QFW_TILE] = {0}, most[QFW_TILE];
+    for (ptrdiff_t i = 0; i < n; i += QFW_TILE) {
+        const size_t count = n - i < QFW_TILE ? (size_t)(n - i) : QFW_TILE;
+        for (size_t k = 0; k < count; k++) {
+            most[k] = qfw_abs32(a[i + (ptrdiff_t)k]);
         }
-        const int32_t a = ((const int32_t *)src->codes)[i];
-        const qfw_num found = qfw_scale_for(s_in, qfw_abs32(a), (uint32_t)rule->qmax);
-        const float s_out = qfw_num_scale_f32(found, dst->format.pow2 != 0);
-        const qfw_ratio ratio = qfw_ratio_of(s_in, s_out, dst->format.bits);
-        const int32_t v = qfw_rescale(a, &ratio, rule->rounding, u[at]);
-        const int32_t code = v > rule->qmax ? rule->qmax : v < rule->qmin ? rule->qmin : v;
-        saturated += code != v ? 1u : 0u;
-        dst->scale[i] = s_out;
-        ((int8_t *)dst->codes)[i] = (int8_t)code;
+        QFW_K(kernels, scales_s32)(src->scale[0], most, count, (uint32_t)rule->qmax,
+                                   qfw_is_pow2(dst->format.pow2), dst->scale + i);
+        if (rule->rounding == QFW_STOCHASTIC) {
+            qfw_uniforms(&how->key, how->first + (uint64_t)i, count, u);
+        }
+        for (size_t k = 0; k < count; k++) {
+            const ptrdiff_t at = i + (ptrdiff_t)k;
+            const int32_t v = a[at] == 0 ? 0 : single(a[at], src->scale[0], dst, at, rule, u[k]);
+            const int32_t code = v > rule->qmax ? rule->qmax : v < rule->qmin ? rule->qmin : v;
+            saturated += code != v ? 1u : 0u;
+            codes[at] = (int8_t)code;
+        }
     }
     return saturated;
 }

@@ -33,19 +33,19 @@ static void extend(const job *j, qfw_run run, extent *e)
 {
     if (j->src->format.kind == QFW_FLOAT32) {
         const float *x = (const float *)j->src->codes + run.first;
-        j->kernels->extent_f32(x, (size_t)run.n, &e->hi_bits, &e->lo_bits);
+        QFW_K(j->kernels, extent_f32)(x, (size_t)run.n, &e->hi_bits, &e->lo_bits);
         return;
     }
     const float s = j->src->scale[run.scale];
     if (has_int32(j) && j->dst->format.kind == QFW_SYM) {
         const int32_t *a = (const int32_t *)j->src->codes + run.first;
-        const uint32_t size = j->kernels->absmax_s32(a, (size_t)run.n);
+        const uint32_t size = QFW_K(j->kernels, absmax_s32)(a, (size_t)run.n);
         e->hi = qfw_num_max(e->hi, qfw_scale_for(s, size, (uint32_t)j->qmax));
         return;
     }
     int32_t most = 0, least = 0;
     int32_t m[QFW_TILE];
-    for (int64_t at = 0; at < run.n; at += QFW_TILE) {
+    for (ptrdiff_t at = 0; at < run.n; at += QFW_TILE) {
         const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
         qfw_load_codes(j->src, run.first + at, n, run.scale, m);
         for (size_t i = 0; i < n; i++) {
@@ -63,9 +63,9 @@ static void extend(const job *j, qfw_run run, extent *e)
 }
 
 /* The scale (and zero point) that the extent asks for. */
-static qfw_status settle(const job *j, extent *e, int64_t scale)
+static qfw_status settle(const job *j, extent *e, ptrdiff_t scale)
 {
-    const bool pow2 = j->dst->format.pow2 != 0, sym = j->dst->format.kind == QFW_SYM;
+    const bool pow2 = qfw_is_pow2(j->dst->format.pow2), sym = j->dst->format.kind == QFW_SYM;
     const uint32_t top = (uint32_t)j->qmax;
     if (e->hi_bits >= QFW_F32_INF || e->lo_bits >= QFW_F32_INF) {
         return QFW_E_NONFINITE;
@@ -87,78 +87,79 @@ static qfw_status settle(const job *j, extent *e, int64_t scale)
     return QFW_OK;
 }
 
-static qfw_code_rule rule_of(const job *j, int64_t to)
+static qfw_code_rule rule_of(const job *j, ptrdiff_t to)
 {
-    const int32_t zp = j->dst->format.kind == QFW_SYM ? 0 : j->dst->zero_point[to];
+    const int32_t zp = qfw_is_asym(j->dst->format.kind) ? j->dst->zero_point[to] : 0;
     const qfw_code_rule rule = {(qfw_rounding)j->how->rounding, zp, j->qmin, j->qmax};
     return rule;
 }
 
 /* Codes of a run at the scale number `to`. */
-static void encode(const job *j, qfw_run run, int64_t to, uint64_t *saturated)
+static void encode(const job *j, qfw_run run, ptrdiff_t to, uint64_t *saturated)
 {
-    const bool from_float = j->src->format.kind == QFW_FLOAT32;
-    const int bits = j->dst->format.bits + (j->dst->format.kind == QFW_SYM ? 0 : 1);
+    const bool from_float = QFW_HAS_ANY_CONVERT && j->src->format.kind == QFW_FLOAT32;
+    const int bits = qfw_signed_bits(&j->dst->format);
     const float s_out = j->dst->scale[to];
     const qfw_code_rule rule = rule_of(j, to);
     const qfw_ratio ratio =
         qfw_ratio_of(from_float ? s_out : j->src->scale[run.scale], s_out, bits);
-    if (has_int32(j) && j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8) {
-        *saturated += j->kernels->rescale_s8(
+    if (!QFW_HAS_ANY_CONVERT ||
+        (has_int32(j) && j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8)) {
+        *saturated += QFW_K(j->kernels, rescale_s8)(
             (const int32_t *)j->src->codes + run.first, (size_t)run.n, &ratio, &rule, &j->how->key,
             j->how->first + (uint64_t)run.first, (int8_t *)j->dst->codes + run.first);
         return;
     }
     uint32_t u[QFW_TILE];
     int32_t m[QFW_TILE];
-    for (int64_t at = 0; at < run.n; at += QFW_TILE) {
-        const int64_t first = run.first + at;
+    for (ptrdiff_t at = 0; at < run.n; at += QFW_TILE) {
+        const ptrdiff_t first = run.first + at;
         const size_t n = run.n - at < QFW_TILE ? (size_t)(run.n - at) : QFW_TILE;
         if (rule.rounding == QFW_STOCHASTIC) {
             qfw_uniforms(&j->how->key, j->how->first + (uint64_t)first, n, u);
         }
         if (from_float) {
             const float *x = (const float *)j->src->codes + first;
-            *saturated += j->kernels->quotient_f32(x, u, n, s_out, &rule, m);
+            *saturated += QFW_K(j->kernels, quotient_f32)(x, u, n, s_out, &rule, m);
         } else {
             qfw_load_codes(j->src, first, n, run.scale, m);
-            *saturated += j->kernels->rescale_s32(m, u, n, &ratio, &rule, m);
+            *saturated += QFW_K(j->kernels, rescale_s32)(m, u, n, &ratio, &rule, m);
         }
         qfw_store_codes(j->dst, first, n, m);
     }
 }
 
-enum { GATHER = 32, SHORT = 8 };
+enum { GATHER = QFW_TILE, SHORT = 8 };
 
 /* Codes of a scale whose floats lie in many short runs (channels last): gathered, so that the
  * kernel has something to work on. */
-static void encode_gathered(const job *j, int64_t to, uint64_t *saturated)
+static void encode_gathered(const job *j, ptrdiff_t to, uint64_t *saturated)
 {
     const qfw_code_rule rule = rule_of(j, to);
-    const int64_t runs = qfw_runs_per_scale(&j->dst->layout);
-    const int64_t each = qfw_run_of(&j->dst->layout, to, 0).n, all = runs * each;
-    int64_t where[GATHER];
+    const ptrdiff_t runs = qfw_runs_per_scale(&j->dst->layout);
+    const ptrdiff_t each = qfw_run_of(&j->dst->layout, to, 0).n, all = runs * each;
+    ptrdiff_t where[GATHER];
     float x[GATHER];
     uint32_t u[GATHER];
     int32_t m[GATHER];
-    for (int64_t at = 0; at < all; at += GATHER) {
+    for (ptrdiff_t at = 0; at < all; at += GATHER) {
         const size_t n = all - at < GATHER ? (size_t)(all - at) : GATHER;
         for (size_t i = 0; i < n; i++) {
-            const int64_t k = at + (int64_t)i;
+            const ptrdiff_t k = at + (ptrdiff_t)i;
             where[i] = qfw_run_of(&j->dst->layout, to, k / each).first + k % each;
             x[i] = ((const float *)j->src->codes)[where[i]];
             if (rule.rounding == QFW_STOCHASTIC) {
                 qfw_uniforms(&j->how->key, j->how->first + (uint64_t)where[i], 1, &u[i]);
             }
         }
-        *saturated += j->kernels->quotient_f32(x, u, n, j->dst->scale[to], &rule, m);
+        *saturated += QFW_K(j->kernels, quotient_f32)(x, u, n, j->dst->scale[to], &rule, m);
         for (size_t i = 0; i < n; i++) {
             qfw_store_codes(j->dst, where[i], 1, &m[i]);
         }
     }
 }
 
-static bool has_singles(const job *j, int64_t elements, int64_t from, int64_t scales)
+static bool has_singles(const job *j, ptrdiff_t elements, ptrdiff_t from, ptrdiff_t scales)
 {
     return j->how->dynamic != 0 && from == 1 && scales == elements && has_int32(j) &&
            j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8 &&
@@ -168,9 +169,9 @@ static bool has_singles(const job *j, int64_t elements, int64_t from, int64_t sc
 /* ---- whole tensors ---- */
 
 /* The part of `run` that starts at `at` and has one scale in src. */
-static qfw_run source_run(const job *j, qfw_run run, int64_t at)
+static qfw_run source_run(const job *j, qfw_run run, ptrdiff_t at)
 {
-    const int64_t left = run.n - at;
+    const ptrdiff_t left = run.n - at;
     qfw_run part = {run.first + at, left, 0};
     if (j->src->format.kind != QFW_FLOAT32) {
         part = qfw_run_at(&j->src->layout, run.first + at);
@@ -179,24 +180,13 @@ static qfw_run source_run(const job *j, qfw_run run, int64_t at)
     return part;
 }
 
-/* The one scale of dst, of what a plan knows of src. */
-static void known_scale(const job *j, int64_t scales)
+static qfw_status find_scale(const job *j, ptrdiff_t scale)
 {
-    qfw_num found = {0, 0};
-    for (int64_t i = 0; i < scales; i++) {
-        found = qfw_num_max(
-            found, qfw_scale_for(j->src->scale[i], j->hints->absmax[i], (uint32_t)j->qmax));
-    }
-    j->dst->scale[0] = qfw_num_scale_f32(found, j->dst->format.pow2 != 0);
-}
-
-static qfw_status find_scale(const job *j, int64_t scale)
-{
-    const int64_t runs = qfw_runs_per_scale(&j->dst->layout);
+    const ptrdiff_t runs = qfw_runs_per_scale(&j->dst->layout);
     extent e = {0, 0, {0, 0}, {0, 0}};
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&j->dst->layout, scale, r);
-        for (int64_t at = 0; at < run.n;) {
+        for (ptrdiff_t at = 0; at < run.n;) {
             const qfw_run part = source_run(j, run, at);
             extend(j, part, &e);
             at += part.n;
@@ -205,17 +195,17 @@ static qfw_status find_scale(const job *j, int64_t scale)
     return settle(j, &e, scale);
 }
 
-static void encode_scale(const job *j, int64_t scale, uint64_t *saturated)
+static void encode_scale(const job *j, ptrdiff_t scale, uint64_t *saturated)
 {
     const bool from_float = j->src->format.kind == QFW_FLOAT32;
-    const int64_t runs = qfw_runs_per_scale(&j->dst->layout);
+    const ptrdiff_t runs = qfw_runs_per_scale(&j->dst->layout);
     if (from_float && runs > 1 && qfw_run_length(&j->dst->layout) < SHORT) {
         encode_gathered(j, scale, saturated);
         return;
     }
-    for (int64_t r = 0; r < runs; r++) {
+    for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&j->dst->layout, scale, r);
-        for (int64_t at = 0; at < run.n;) {
+        for (ptrdiff_t at = 0; at < run.n;) {
             const qfw_run part = source_run(j, run, at);
             encode(j, part, scale, saturated);
             at += part.n;
@@ -224,49 +214,53 @@ static void encode_scale(const job *j, int64_t scale, uint64_t *saturated)
 }
 
 /* An accumulator whose columns have scales of their own, to codes of one scale. */
-static bool has_columns(const job *j, int64_t scales)
+static bool has_columns(const job *j, ptrdiff_t scales)
 {
     const qfw_layout *l = &j->src->layout;
-    return j->hints->ratios != NULL && has_int32(j) && l->group == 1 && l->inner == 1 &&
-           (l->shared != 0 || l->outer == 1) && scales == 1;
+    const bool one = has_int32(j) && l->group == 1 && l->inner == 1 &&
+                     (l->shared != 0 || l->outer == 1) && scales == 1;
+    return j->hints->ratios != NULL && (!QFW_HAS_ANY_CONVERT || one);
 }
 
-static void to_float(const qfw_tensor *src, float *y)
+static void to_float(const job *j, float *y)
 {
-    const qfw_layout *l = &src->layout;
-    const int64_t row = l->axis * l->inner, length = qfw_run_length(l), groups = qfw_groups(l);
+    const qfw_layout *l = &j->src->layout;
+    const ptrdiff_t row = l->axis * l->inner, length = qfw_run_length(l), groups = qfw_groups(l);
+    const int32_t *sums = !QFW_HAS_ANY_CONVERT || has_int32(j) ? j->src->codes : NULL;
     int32_t m[QFW_TILE];
-    for (int64_t o = 0; o < l->outer; o++) {
-        for (int64_t g = 0; g < groups; g++) {
-            const int64_t scale = (l->shared != 0 ? 0 : o * groups) + g;
-            const int64_t end = (g + 1) * length < row ? (g + 1) * length : row;
-            for (int64_t at = g * length; at < end; at += QFW_TILE) {
-                const size_t n = end - at < QFW_TILE ? (size_t)(end - at) : QFW_TILE;
-                qfw_load_codes(src, o * row + at, n, scale, m);
-                for (size_t i = 0; i < n; i++) {
-                    y[o * row + at + (int64_t)i] = qfw_product_f32(m[i], src->scale[scale]);
+    for (ptrdiff_t o = 0; o < l->outer; o++) {
+        for (ptrdiff_t g = 0; g < groups; g++) {
+            const ptrdiff_t scale = (l->shared != 0 ? 0 : o * groups) + g;
+            const ptrdiff_t first = o * row + g * length;
+            const ptrdiff_t end = o * row + ((g + 1) * length < row ? (g + 1) * length : row);
+            for (ptrdiff_t at = first, n; at < end; at += n) {
+                n = sums != NULL || end - at < QFW_TILE ? end - at : QFW_TILE;
+                if (sums == NULL) {
+                    qfw_load_codes(j->src, at, (size_t)n, scale, m);
                 }
+                QFW_K(j->kernels, floats_s32)(sums != NULL ? sums + at : m, (size_t)n,
+                                              j->src->scale[scale], y + at);
             }
         }
     }
 }
 
-static qfw_status check_scales(const qfw_tensor *t, int64_t scales)
+static qfw_status check_scales(const qfw_tensor *t, ptrdiff_t scales)
 {
-    for (int64_t i = 0; i < scales; i++) {
+    for (ptrdiff_t i = 0; i < scales; i++) {
         if (!qfw_is_scale_f32(t->scale[i]) ||
-            (t->format.pow2 != 0 && (qfw_bits_f32(t->scale[i]) & 0x7FFFFFu) != 0)) {
+            (qfw_is_pow2(t->format.pow2) && (qfw_bits_f32(t->scale[i]) & 0x7FFFFFu) != 0)) {
             return QFW_E_SCALE;
         }
-        if (t->format.kind == QFW_ASYM && t->zero_point[i] >> t->format.bits != 0) {
+        if (qfw_is_asym(t->format.kind) && t->zero_point[i] >> t->format.bits != 0) {
             return QFW_E_ZERO_POINT;
         }
     }
     return QFW_OK;
 }
 
-static qfw_status check_tensor(const qfw_tensor *t, bool has_scales, int64_t *elements,
-                               int64_t *scales)
+static qfw_status check_tensor(const qfw_tensor *t, bool has_scales, ptrdiff_t *elements,
+                               ptrdiff_t *scales)
 {
     QFW_TRY(qfw_format_check(&t->format));
     QFW_TRY(qfw_layout_check(&t->layout, elements, scales));
@@ -277,7 +271,7 @@ static qfw_status check_tensor(const qfw_tensor *t, bool has_scales, int64_t *el
         return QFW_OK;
     }
     if (*scales > 0 &&
-        (t->scale == NULL || (t->format.kind == QFW_ASYM && t->zero_point == NULL))) {
+        (t->scale == NULL || (qfw_is_asym(t->format.kind) && t->zero_point == NULL))) {
         return QFW_E_NULL;
     }
     return has_scales ? check_scales(t, *scales) : QFW_OK;
@@ -287,67 +281,71 @@ static qfw_status check_tensor(const qfw_tensor *t, bool has_scales, int64_t *el
 static bool has_row_kernel(const qfw_tensor *src, const qfw_tensor *dst)
 {
     const qfw_format *f = &dst->format;
-    return src->format.kind == QFW_FLOAT32 && f->kind == QFW_SYM &&
-           (f->container == 8 || (f->container == 0 && f->bits == 8)) &&
+    return src->format.kind == QFW_FLOAT32 && f->kind == QFW_SYM && qfw_slot(f) == 8 &&
            (dst->layout.shared == 0 || dst->layout.outer == 1);
 }
 
 static qfw_status convert_rows(const job *j, uint64_t *saturated)
 {
     const qfw_layout *l = &j->dst->layout;
-    const int64_t row = l->axis * l->inner, groups = qfw_groups(l);
-    for (int64_t o = 0; o < l->outer; o++) {
+    const ptrdiff_t row = l->axis * l->inner, groups = qfw_groups(l);
+    for (ptrdiff_t o = 0; o < l->outer; o++) {
         const qfw_row_encoding how = {(uint32_t)j->qmax,
                                       j->how->dynamic != 0,
-                                      j->dst->format.pow2 != 0,
+                                      qfw_is_pow2(j->dst->format.pow2),
                                       (qfw_rounding)j->how->rounding,
                                       &j->how->key,
                                       j->how->first + (uint64_t)(o * row)};
-        QFW_TRY(j->kernels->quantize_s8((const float *)j->src->codes + o * row, (size_t)row,
-                                        (size_t)qfw_run_length(l), &how, j->dst->scale + o * groups,
-                                        (int8_t *)j->dst->codes + o * row, saturated));
+        QFW_TRY(QFW_K(j->kernels, quantize_s8)(
+            (const float *)j->src->codes + o * row, (size_t)row, (size_t)qfw_run_length(l), &how,
+            j->dst->scale + o * groups, (int8_t *)j->dst->codes + o * row, saturated));
     }
     return QFW_OK;
 }
 
-static qfw_status encode_all(const job *j, int64_t elements, int64_t from, int64_t scales,
+static qfw_status encode_all(const job *j, ptrdiff_t elements, ptrdiff_t from, ptrdiff_t scales,
                              uint64_t *saturated)
 {
     const qfw_format *f = &j->dst->format;
-    if (f->container == 0 && elements > 0) { /* the bits after the last code */
+    if (QFW_HAS_PACKED && f->container == 0 && elements > 0) { /* the bits after the last code */
         ((uint8_t *)j->dst->codes)[(elements * f->bits - 1) / 8] = 0;
     }
-    if (has_singles(j, elements, from, scales)) {
+    if (QFW_HAS_ANY_CONVERT && has_singles(j, elements, from, scales)) {
         const qfw_code_rule rule = rule_of(j, 0);
-        *saturated += qfw_encode_singles(j->src, j->dst, j->how, &rule, elements);
+        *saturated += qfw_encode_singles(j->kernels, j->src, j->dst, j->how, &rule, elements);
         return QFW_OK;
     }
-    const bool known = j->hints->absmax != NULL && f->kind == QFW_SYM && scales == 1;
-    for (int64_t i = 0; i < scales; i++) {
-        if (j->how->dynamic != 0 && known) {
-            known_scale(j, from);
-        } else if (j->how->dynamic != 0) {
+    const bool known =
+        j->how->dynamic != 0 && j->hints->absmax != NULL && f->kind == QFW_SYM && scales == 1;
+    for (ptrdiff_t i = 0; i < (QFW_HAS_ANY_CONVERT ? scales : 1); i++) {
+        if (!QFW_HAS_ANY_CONVERT || known) {
+            const qfw_num found =
+                qfw_known_scale(j->src->scale, j->hints->absmax, from, (uint32_t)j->qmax);
+            j->dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(f->pow2));
+        } else if (QFW_HAS_ANY_CONVERT && j->how->dynamic != 0) {
             QFW_TRY(find_scale(j, i));
         }
         if (has_columns(j, scales)) {
             const qfw_code_rule rule = rule_of(j, 0);
             *saturated +=
                 qfw_encode_columns(j->kernels, j->src, j->dst, j->how, &rule, j->hints->ratios);
-        } else {
+        } else if (QFW_HAS_ANY_CONVERT) {
             encode_scale(j, i, saturated);
+        } else {
+            const qfw_run all = {0, elements, 0};
+            encode(j, all, 0, saturated);
         }
     }
     return QFW_OK;
 }
 
-/* What can be wrong with src, dst and how; their sizes. */
-static qfw_status check_job(const qfw_tensor *src, const qfw_tensor *dst, const qfw_encoding *how,
-                            int64_t *n, int64_t *from, int64_t *to)
+/* What can be wrong with src, dst and how. */
+static qfw_status check_job(const qfw_tensor *src, const qfw_tensor *dst, const qfw_encoding *how)
 {
-    int64_t n_out = 0;
-    QFW_TRY(check_tensor(src, true, n, from));
-    QFW_TRY(check_tensor(dst, how->dynamic == 0, &n_out, to));
-    if (*n != n_out) {
+    ptrdiff_t n = 0, n_out = 0, scales = 0;
+    QFW_TRY(check_tensor(src, true, &n, &scales));
+    QFW_TRY(check_tensor(dst, how->dynamic == 0, &n_out, &scales));
+    if (n != n_out) {
         return QFW_E_SIZE;
     }
     const bool accumulator = dst->format.kind == QFW_SYM && dst->format.bits == 32;
@@ -360,41 +358,43 @@ qfw_status qfw_convert_hinted(const qfw_kernels *kernels, const qfw_tensor *src,
                               const qfw_tensor *dst, const qfw_encoding *how,
                               const qfw_convert_hints *hints, uint64_t *saturated)
 {
-    if (kernels == NULL || src == NULL || dst == NULL || how == NULL || saturated == NULL) {
-        return QFW_E_NULL;
-    }
-    int64_t n = 0, from = 0, to = 0;
-    QFW_TRY(check_job(src, dst, how, &n, &from, &to));
-    *saturated = 0;
+    const ptrdiff_t n = qfw_elements(&src->layout), from = qfw_scales(&src->layout);
     const bool from_float = src->format.kind == QFW_FLOAT32;
     const bool to_floats = dst->format.kind == QFW_FLOAT32;
-    if (n == 0 && to_floats) {
-        return QFW_OK;
-    }
-    if (to_floats && !from_float) {
-        to_float(src, dst->codes);
+    *saturated = 0;
+    if (QFW_HAS_ANY_CONVERT && n == 0 && to_floats) {
         return QFW_OK;
     }
     job j = {kernels, src, dst, how, hints, 0, 0};
+    if (to_floats && (!QFW_HAS_ANY_CONVERT || !from_float)) {
+        to_float(&j, dst->codes);
+        return QFW_OK;
+    }
     if (!to_floats) {
         qfw_code_range(&dst->format, &j.qmin, &j.qmax);
     }
-    if (n > 0 && has_row_kernel(src, dst)) {
+    if (QFW_HAS_ANY_CONVERT ? n > 0 && has_row_kernel(src, dst) : from_float) {
         return convert_rows(&j, saturated);
     }
-    if (from_float && (to_floats || how->dynamic == 0)) { /* to find a range is to look at all */
-        QFW_TRY(qfw_check_finite(kernels, src->codes, (size_t)n, QFW_F32));
+    /* To find a range is to look at all. */
+    if (QFW_HAS_ANY_CONVERT && from_float && (to_floats || how->dynamic == 0)) {
+        QFW_TRY(qfw_finite_f32(kernels, src->codes, (size_t)n));
     }
-    if (to_floats) {
+    if (QFW_HAS_ANY_CONVERT && to_floats) {
         memcpy(dst->codes, src->codes, (size_t)n * sizeof(float));
         return QFW_OK;
     }
-    return encode_all(&j, n, from, to, saturated);
+    return encode_all(&j, n, from, qfw_scales(&dst->layout), saturated);
 }
 
 qfw_status qfw_convert(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
                        const qfw_encoding *how, uint64_t *saturated)
 {
     const qfw_convert_hints none = {NULL, NULL};
+    if (!qfw_has_kernels(kernels) || src == NULL || dst == NULL || how == NULL ||
+        saturated == NULL) {
+        return QFW_E_NULL;
+    }
+    QFW_TRY(check_job(src, dst, how));
     return qfw_convert_hinted(kernels, src, dst, how, &none, saturated);
 }

@@ -13,34 +13,22 @@ typedef struct {
     uint32_t *ratios;
 } qfw_convert_hints;
 
+/* qfw_convert without its checks: scales, formats and sizes are those of a plan. */
 qfw_status qfw_convert_hinted(const qfw_kernels *kernels, const qfw_tensor *src,
                               const qfw_tensor *dst, const qfw_encoding *how,
                               const qfw_convert_hints *hints, uint64_t *saturated);
 
-/* Puts column c's ratio where qfw_ratios_at finds it. */
-static inline void qfw_put_ratio(uint32_t *ratios, size_t columns, size_t c, qfw_ratio r)
-{
-    ratios[c] = r.mult;
-    ratios[columns + c] = r.limit;
-    ratios[2 * columns + c] = r.up;
-    ratios[3 * columns + c] = r.down;
-}
-
-/* The ratios of column c and those after it. */
-static inline qfw_ratios qfw_ratios_at(const uint32_t *ratios, size_t columns, size_t c)
-{
-    const qfw_ratios r = {ratios + c, ratios + columns + c, ratios + 2 * columns + c,
-                          ratios + 3 * columns + c};
-    return r;
-}
+/* The largest scale(scale[i], absmax[i], q) of docs/numerics.md section 5, not yet clamped. */
+qfw_num qfw_known_scale(const float *scale, const uint32_t *absmax, ptrdiff_t n, uint32_t q);
 
 /* The ratio of each column of src to dst's one scale. */
-void qfw_find_ratios(const qfw_tensor *src, const qfw_tensor *dst, uint32_t *ratios);
+void qfw_find_ratios(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                     uint32_t *ratios);
 
-/* Rows of such an accumulator at ratios that were found; returns how many codes the clamp changed. */
+/* Rows of n columns at ratios that were found; returns how many codes the clamp changed. */
 uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
-                         const qfw_encoding *how, const qfw_code_rule *rule,
-                         const uint32_t *ratios);
+                         const qfw_encoding *how, const qfw_code_rule *rule, const uint32_t *ratios,
+                         size_t rows, size_t n);
 
 /* Both of it. */
 uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
@@ -48,7 +36,8 @@ uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
                             const qfw_code_rule *rule, uint32_t *ratios);
 
 /* An accumulator of one scale to int8 codes with a scale each, found. */
-uint64_t qfw_encode_singles(const qfw_tensor *src, const qfw_tensor *dst, const qfw_encoding *how,
-                            const qfw_code_rule *rule, int64_t n);
+uint64_t qfw_encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
+                            const qfw_tensor *dst, const qfw_encoding *how,
+                            const qfw_code_rule *rule, ptrdiff_t n);
 
 #endif

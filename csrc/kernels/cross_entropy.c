@@ -55,7 +55,7 @@ qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *l
     if (status != QFW_OK) {
         return status;
     }
-    const qfw_log2_scale s = qfw_log2_scale_of(scale);
+    const qfw_log2_scale s = qfw_log2_scale_of(qfw_num_f32(scale));
     uint64_t sum = 0; /* of 2^24 losses below 2^36: below 2^60 */
     uint32_t largest = 0;
     for (size_t i = 0; i < rows; i++) {
@@ -68,7 +68,7 @@ qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *l
     }
     const float n = (float)count; /* exact up to 2^24 */
     *error_scale = qfw_div_f32(0x1p-30f, n);
-    *loss = qfw_div_f32((float)sum * 0x1p-26f, n);
+    *loss = qfw_div_f32(qfw_float_u64(sum) * 0x1p-26f, n);
     if (absmax != NULL) {
         *absmax = largest;
     }

@@ -11,6 +11,7 @@
 
 enum {
     TILE = 4,            /* rows of a tile, TILE x SIDE sums being 8 registers */
+    NARROW = 8,          /* rows of a tile of at most 8 columns */
     DEPTH = 112,         /* p of a block, a multiple of 16 */
     BLOCK = 128 * DEPTH, /* elements of a block of b: what a small L1 cache holds */
     SHALLOW = 32,        /* p of a block if b is not packed: lines that are read side by side */
@@ -46,6 +47,7 @@ typedef struct {
     size_t panel, p0, deep, j0, n;
     int32_t *out; /* of column j0 */
     size_t out_row;
+    bool add; /* to what is there */
 } block;
 
 /* The 16 pairs p0 + p of b from j: of the panel, or if width is not 0 of b itself. */
@@ -85,7 +87,7 @@ QFW_ALWAYS_INLINE void tile(const block *t, size_t j, int rows, int live, size_t
     int32_t *out = t->out + (j - t->j0);
     for (int r = 0; r < rows && r < live; r++, out += t->out_row) {
         for (int v = 0; v < 2; v++) {
-            if (t->p0 > 0) {
+            if (t->add) {
                 const __m256i before =
                     wide == SIDE ? load(out + 8 * v) : _mm256_maskload_epi32(out + 8 * v, some[v]);
                 sum[r][v] = _mm256_add_epi32(before, sum[r][v]);
@@ -95,6 +97,34 @@ QFW_ALWAYS_INLINE void tile(const block *t, size_t j, int rows, int live, size_t
             } else {
                 _mm256_maskstore_epi32(out + 8 * v, some[v], sum[r][v]);
             }
+        }
+    }
+}
+
+/* NARROW rows, of which `live` are there, times the first `wide` <= 8 columns of a panel. */
+static void narrow_tile(const block *t, size_t live, size_t wide)
+{
+    const __m256i some = first_lanes(wide);
+    const int32_t *a = t->a, *b = t->b;
+    __m256i sum[NARROW];
+    for (int r = 0; r < NARROW; r++) {
+        sum[r] = _mm256_setzero_si256();
+    }
+    for (size_t p = 0; p < t->deep; p += 2, a += SIDE, b += SIDE) {
+        const __m256i pairs = load(b);
+        for (int r = 0; r < NARROW; r++) {
+            sum[r] = plus_products(sum[r], _mm256_set1_epi32(a[r]), pairs);
+        }
+    }
+    int32_t *out = t->out;
+    for (size_t r = 0; r < NARROW && r < live; r++, out += t->out_row) {
+        if (t->add) {
+            sum[r] = _mm256_add_epi32(sum[r], _mm256_maskload_epi32(out, some));
+        }
+        if (wide == 8) {
+            store(out, sum[r]);
+        } else {
+            _mm256_maskstore_epi32(out, some, sum[r]);
         }
     }
 }
@@ -125,7 +155,7 @@ QFW_ALWAYS_INLINE void rows_times(const block *t, size_t rows, int32_t width)
 }
 
 /* Block by block. a is packed, and so is b unless one tile is high enough for a. */
-static void by_blocks(const operand *a, const operand *b, size_t m, size_t n, size_t k,
+static void by_blocks(const operand *a, const operand *b, size_t m, size_t n, size_t k, bool add,
                       int32_t *out, size_t out_row)
 {
     ALIGNED int32_t a_panel[DEPTH / 2 * SIDE];
@@ -137,18 +167,24 @@ static void by_blocks(const operand *a, const operand *b, size_t m, size_t n, si
         const size_t j1 = least(n, j0 + width), rest = (j1 - j0) % SIDE;
         for (size_t p0 = 0; p0 < k; p0 += depth) {
             const size_t p1 = least(k, p0 + depth);
-            block t = {NULL, b_panels, b, depth / 2 * SIDE, p0, p1 - p0, j0, j1, NULL, out_row};
+            block t = {NULL, b_panels, b,    depth / 2 * SIDE, p0,           p1 - p0,
+                       j0,   j1,       NULL, out_row,          add || p0 > 0};
             for (size_t j = direct ? j1 - rest : j0; j < j1; j += SIDE) {
                 int32_t *panel = b_panels + (j - j0) / SIDE * t.panel;
                 pack(b, p0, p1, j, least(SIDE, j1 - j), SIDE, panel);
             }
-            for (size_t i = 0; i < m; i += TILE) {
+            const bool narrow = !direct && j1 - j0 <= 8;
+            for (size_t i = 0; i < m; i += narrow ? NARROW : TILE) {
                 const size_t rows = least(TILE, m - i), lines = least(SIDE, m - i);
                 if (i % SIDE == 0) {
                     pack(a, p0, p1, i, lines, lines, a_panel);
                 }
                 t.a = a_panel + i % SIDE;
                 t.out = out + i * out_row + j0;
+                if (narrow) {
+                    narrow_tile(&t, m - i, j1 - j0);
+                    continue;
+                }
                 if (!direct) {
                     rows_times(&t, rows, 0);
                 } else if (b->width == 8) {
@@ -166,7 +202,8 @@ static void by_blocks(const operand *a, const operand *b, size_t m, size_t n, si
 
 /* `rows` rows of k widened elements, LONG apart, times four lines of b from p0. */
 QFW_ALWAYS_INLINE void dots(const int16_t *a, size_t k, const operand *b, size_t p0, size_t j,
-                            size_t lines, int rows, int32_t width, int32_t *out, size_t out_row)
+                            size_t lines, int rows, int32_t width, bool add, int32_t *out,
+                            size_t out_row)
 {
     const __m128i some = _mm256_castsi256_si128(first_lanes(lines));
     const size_t bytes = (size_t)(width / 8);
@@ -195,18 +232,19 @@ QFW_ALWAYS_INLINE void dots(const int16_t *a, size_t k, const operand *b, size_t
         const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(sum[r][0], sum[r][1]),
                                             _mm256_hadd_epi32(sum[r][2], sum[r][3]));
         __m128i dot = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-        dot = p0 > 0 ? _mm_add_epi32(dot, _mm_maskload_epi32(out, some)) : dot;
+        dot = add ? _mm_add_epi32(dot, _mm_maskload_epi32(out, some)) : dot;
         _mm_maskstore_epi32(out, some, dot);
     }
 }
 
 /* Few rows, both operands along p: b is read as it lies in memory. */
-static void by_lines(const operand *a, const operand *b, size_t m, size_t n, size_t k, int32_t *out,
-                     size_t out_row)
+static void by_lines(const operand *a, const operand *b, size_t m, size_t n, size_t k, bool add,
+                     int32_t *out, size_t out_row)
 {
     ALIGNED int16_t a_rows[2 * LONG];
     for (size_t p0 = 0; p0 < k; p0 += LONG) {
         const size_t deep = least(k - p0, LONG);
+        const bool more = add || p0 > 0;
         for (size_t i = 0; i < m; i += 2) {
             const size_t rows = least(2, m - i);
             for (size_t r = 0; r < rows; r++) {
@@ -216,13 +254,13 @@ static void by_lines(const operand *a, const operand *b, size_t m, size_t n, siz
                 const size_t lines = least(4, n - j);
                 int32_t *out_ij = out + i * out_row + j;
                 if (rows == 2 && b->width == 8) {
-                    dots(a_rows, deep, b, p0, j, lines, 2, 8, out_ij, out_row);
+                    dots(a_rows, deep, b, p0, j, lines, 2, 8, more, out_ij, out_row);
                 } else if (rows == 2) {
-                    dots(a_rows, deep, b, p0, j, lines, 2, 16, out_ij, out_row);
+                    dots(a_rows, deep, b, p0, j, lines, 2, 16, more, out_ij, out_row);
                 } else if (b->width == 8) {
-                    dots(a_rows, deep, b, p0, j, lines, 1, 8, out_ij, out_row);
+                    dots(a_rows, deep, b, p0, j, lines, 1, 8, more, out_ij, out_row);
                 } else {
-                    dots(a_rows, deep, b, p0, j, lines, 1, 16, out_ij, out_row);
+                    dots(a_rows, deep, b, p0, j, lines, 1, 16, more, out_ij, out_row);
                 }
             }
         }
@@ -239,9 +277,9 @@ void qfw_gemm_s32_avx2(const qfw_gemm *g, int32_t *out, size_t out_row)
         return;
     }
     if (g->m <= TILE && a.along && b.along) { /* packing b would cost more than its product */
-        by_lines(&a, &b, g->m, g->n, g->k, out, out_row);
+        by_lines(&a, &b, g->m, g->n, g->k, g->add != 0, out, out_row);
     } else {
-        by_blocks(&a, &b, g->m, g->n, g->k, out, out_row);
+        by_blocks(&a, &b, g->m, g->n, g->k, g->add != 0, out, out_row);
     }
 }
 
@@ -280,35 +318,6 @@ QFW_ALWAYS_INLINE void tile_f32(const qfw_gemm *g, const float *a, const float *
     }
 }
 
-/* panel[p][j] = b(p0 + p, j0 + j) for p < k and j < wide, zeros up to 16. */
-static void pack_f32(const qfw_gemm *g, size_t p0, size_t k, size_t j0, size_t wide, float *panel)
-{
-    const float *b = (const float *)g->b + p0 * g->b_row + j0 * g->b_col;
-    size_t p = 0;
-    for (; g->b_row == 1 && wide == SIDE && k - p >= 4; p += 4) {
-        for (size_t j = 0; j < SIDE; j += 8) {
-            __m256 r[4];
-            for (size_t c = 0; c < 4; c++) {
-                const float *x = b + p + (j + c) * g->b_col;
-                r[c] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)),
-                                            _mm_loadu_ps(x + 4 * g->b_col), 1);
-            }
-            const __m256 lo = _mm256_unpacklo_ps(r[0], r[1]), hi = _mm256_unpackhi_ps(r[0], r[1]);
-            const __m256 lo2 = _mm256_unpacklo_ps(r[2], r[3]), hi2 = _mm256_unpackhi_ps(r[2], r[3]);
-            float *to = panel + p * SIDE + j;
-            _mm256_storeu_ps(to, _mm256_shuffle_ps(lo, lo2, 0x44));
-            _mm256_storeu_ps(to + SIDE, _mm256_shuffle_ps(lo, lo2, 0xEE));
-            _mm256_storeu_ps(to + 2 * SIDE, _mm256_shuffle_ps(hi, hi2, 0x44));
-            _mm256_storeu_ps(to + 3 * SIDE, _mm256_shuffle_ps(hi, hi2, 0xEE));
-        }
-    }
-    for (; p < k; p++) {
-        for (size_t j = 0; j < SIDE; j++) {
-            panel[p * SIDE + j] = j < wide ? b[p * g->b_row + j * g->b_col] : 0.0f;
-        }
-    }
-}
-
 void qfw_gemm_f32_avx2(const qfw_gemm *g, float *out, size_t out_row)
 {
     ALIGNED float panel[FLOATS * SIDE];
@@ -317,6 +326,7 @@ void qfw_gemm_f32_avx2(const qfw_gemm *g, float *out, size_t out_row)
         size_t p = 0;
         do { /* once also for k = 0 */
             const size_t k = least(FLOATS, g->k - p);
+            const bool more = g->add != 0 || p > 0;
             const float *b = panel;
             size_t b_row = SIDE;
             if (g->b_col == 1 && wide == SIDE) {
@@ -330,16 +340,16 @@ void qfw_gemm_f32_avx2(const qfw_gemm *g, float *out, size_t out_row)
                 float *to = out + i * out_row + j;
                 switch (least(TILE, g->m - i)) {
                 case 1:
-                    tile_f32(g, a, b, b_row, k, 1, wide, p > 0, to, out_row);
+                    tile_f32(g, a, b, b_row, k, 1, wide, more, to, out_row);
                     break;
                 case 2:
-                    tile_f32(g, a, b, b_row, k, 2, wide, p > 0, to, out_row);
+                    tile_f32(g, a, b, b_row, k, 2, wide, more, to, out_row);
                     break;
                 case 3:
-                    tile_f32(g, a, b, b_row, k, 3, wide, p > 0, to, out_row);
+                    tile_f32(g, a, b, b_row, k, 3, wide, more, to, out_row);
                     break;
                 default:
-                    tile_f32(g, a, b, b_row, k, TILE, wide, p > 0, to, out_row);
+                    tile_f32(g, a, b, b_row, k, TILE, wide, more, to, out_row);
                     break;
                 }
             }

@@ -1,4 +1,4 @@
-/* The operands of gemm_avx2.c: integers as pairs along p. */
+/* The operands of gemm_avx2.c and gemm_avx512.c: integers as pairs along p, floats as panels. */
 #ifndef QFW_KERNELS_GEMM_AVX2_H
 #define QFW_KERNELS_GEMM_AVX2_H
 
@@ -67,14 +67,14 @@ QFW_ALWAYS_INLINE __m256i widened(const void *x, int32_t width)
 }
 
 /* x, or a copy of what is there if 16 elements would be read past the operand's end. */
-static const void *readable(const operand *o, const char *x, char *copy)
+static inline const void *readable(const operand *o, const char *x, char *copy)
 {
     const size_t there = (size_t)(o->end - x), want = 16 * (size_t)(o->width / 8);
     return there >= want ? x : memcpy(memset(copy, 0, want), x, there);
 }
 
 /* The `count` < 16 elements at x, widened, and zeros. */
-static __m256i widened_part(const operand *o, const char *x, size_t count)
+static inline __m256i widened_part(const operand *o, const char *x, size_t count)
 {
     char copy[32];
     const __m128i lane = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -84,7 +84,7 @@ static __m256i widened_part(const operand *o, const char *x, size_t count)
 }
 
 /* k elements of a line from p0, widened, and zeros up to a multiple of 16. */
-static void widen_line(const operand *o, size_t line, size_t p0, size_t k, int16_t *to)
+static inline void widen_line(const operand *o, size_t line, size_t p0, size_t k, int16_t *to)
 {
     for (size_t p = 0; p < k; p += 16) {
         const char *x = element(o, line, p0 + p, o->width);
@@ -158,8 +158,8 @@ QFW_ALWAYS_INLINE void pack_along(const operand *o, size_t p0, size_t k, size_t 
 
 /* panel[p / 2][j] = (x(p, j), x(p + 1, j)) for p0 <= p < k and `lines` lines from j0; up to `fill`
  * lines, a multiple of 4, any numbers follow. */
-static void pack(const operand *o, size_t p0, size_t k, size_t j0, size_t lines, size_t fill,
-                 int32_t *panel)
+static inline void pack(const operand *o, size_t p0, size_t k, size_t j0, size_t lines, size_t fill,
+                        int32_t *panel)
 {
     if (o->along && o->width == 8) {
         pack_along(o, p0, k, j0, lines, fill, 8, panel);
@@ -173,6 +173,38 @@ static void pack(const operand *o, size_t p0, size_t k, size_t j0, size_t lines,
         pack_across(o, p0, k, j0, true, 8, panel);
     } else {
         pack_across(o, p0, k, j0, true, 16, panel);
+    }
+}
+
+/* ---- floats ---- */
+
+/* panel[p][j] = b(p0 + p, j0 + j) for p < k and j < wide, zeros up to 16. */
+static inline void pack_f32(const qfw_gemm *g, size_t p0, size_t k, size_t j0, size_t wide,
+                            float *panel)
+{
+    const float *b = (const float *)g->b + p0 * g->b_row + j0 * g->b_col;
+    size_t p = 0;
+    for (; g->b_row == 1 && wide == SIDE && k - p >= 4; p += 4) {
+        for (size_t j = 0; j < SIDE; j += 8) {
+            __m256 r[4];
+            for (size_t c = 0; c < 4; c++) {
+                const float *x = b + p + (j + c) * g->b_col;
+                r[c] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)),
+                                            _mm_loadu_ps(x + 4 * g->b_col), 1);
+            }
+            const __m256 lo = _mm256_unpacklo_ps(r[0], r[1]), hi = _mm256_unpackhi_ps(r[0], r[1]);
+            const __m256 lo2 = _mm256_unpacklo_ps(r[2], r[3]), hi2 = _mm256_unpackhi_ps(r[2], r[3]);
+            float *to = panel + p * SIDE + j;
+            _mm256_storeu_ps(to, _mm256_shuffle_ps(lo, lo2, 0x44));
+            _mm256_storeu_ps(to + SIDE, _mm256_shuffle_ps(lo, lo2, 0xEE));
+            _mm256_storeu_ps(to + 2 * SIDE, _mm256_shuffle_ps(hi, hi2, 0x44));
+            _mm256_storeu_ps(to + 3 * SIDE, _mm256_shuffle_ps(hi, hi2, 0xEE));
+        }
+    }
+    for (; p < k; p++) {
+        for (size_t j = 0; j < SIDE; j++) {
+            panel[p * SIDE + j] = j < wide ? b[p * g->b_row + j * g->b_col] : 0.0f;
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 #ifndef QFW_KERNELS_KERNELS_H
 #define QFW_KERNELS_KERNELS_H
 
+#include "base/config.h"
+#include "base/elementary.h"
 #include "base/scale.h"
 #include "include/qfw.h"
 
@@ -13,14 +15,12 @@
         }                                  \
     } while (0)
 
-/* Elements that are decoded and encoded at a time: few enough for a small stack. */
-enum { QFW_TILE = 32 };
-
 /* Grows *hi and *lo (>= 0) to the bit patterns of the largest float at x and of the largest negated
  * one. A NaN or an infinity gives at least QFW_F32_INF. */
 typedef void qfw_extent_f32_fn(const float *x, size_t n, int32_t *hi, int32_t *lo);
 
-/* What a rounded number becomes: code = clamp(v + zp, qmin, qmax); |qmin|, |qmax|, |zp| < 2^16. */
+/* What a rounded number becomes: code = clamp(v + zp, qmin, qmax); |qmin|, |qmax| < 2^28 and |zp| <
+ * 2^16. */
 typedef struct {
     qfw_rounding rounding;
     int32_t zp, qmin, qmax;
@@ -43,10 +43,35 @@ typedef struct {
     const uint32_t *mult, *limit, *up, *down;
 } qfw_ratios;
 
-/* rescale_s32 with a ratio an element. */
-typedef uint32_t qfw_rescale_columns_fn(const int32_t *a, const uint32_t *u, size_t n,
-                                        const qfw_ratios *ratios, const qfw_code_rule *rule,
-                                        int32_t *codes);
+/* Rows of numbers that become codes, a ratio a column. */
+typedef struct {
+    const void *from;
+    void *to;                     /* may begin where `from` does, unless it is wider */
+    int32_t from_width, to_width; /* signed integers of 8, 16 or 32 bits */
+    size_t rows, columns;
+    qfw_ratios ratios;
+    const qfw_key *key; /* for QFW_STOCHASTIC, else not read; NULL then */
+    uint64_t first;     /* the index of from[0] in its tensor */
+} qfw_rescaling;
+
+/* What rescale_s32 does, element by element in ascending order. */
+typedef uint32_t qfw_rescale_rows_fn(const qfw_rescaling *columns, const qfw_code_rule *rule);
+
+/* The ratios of n scales to one, for codes of `bits` bits; each into its part of `ratios`, a part
+ * being `columns` words long. Nothing overlaps. */
+typedef void qfw_ratios_f32_fn(const float *from, size_t n, float to, int32_t bits,
+                               uint32_t *ratios, size_t columns);
+
+/* scale[i] = scale(s_in, most[i], q) of docs/numerics.md section 5, s_in a scale. */
+typedef void qfw_scales_s32_fn(float s_in, const uint32_t *most, size_t n, uint32_t q, bool pow2,
+                               float *scale);
+
+/* What a bias, m[i] * s, is in steps of sigma[i]: seed[i] = its quotient, half away, where that is
+ * below 2^30; else that of a step 2^shift[i] as long, which sigma[i] then is(docs/numerics.md
+ * section 13).
+ *   |m[i]| < 2^17; s and sigma[i] are scales */
+typedef void qfw_seeds_s32_fn(const int32_t *m, float s, size_t n, float *sigma, int32_t *seed,
+                              uint8_t *shift);
 
 /* How rows of floats become codes. */
 typedef struct {
@@ -117,15 +142,93 @@ typedef uint32_t qfw_update_s32_fn(int32_t *m, int32_t *v, const int32_t *g, siz
                                    const qfw_move *move, const qfw_move *state, const uint32_t *u,
                                    const uint32_t *u_v);
 
+/* Coefficients side by side, and how that many codes move, each with its own. */
+
+typedef struct {
+    int32_t mu[QFW_LANES], limit[QFW_LANES], right[QFW_LANES], left[QFW_LANES];
+} qfw_coefs;
+
+typedef struct {
+    qfw_coefs g, v, w;
+    int32_t frac, lo, hi;
+    qfw_rounding rounding;
+} qfw_moves;
+
+/* The coefficients c * from[i] / to[i] in units of 2^-frac; QFW_LANES of them.
+ *   c       0 or normal; from, to are scales
+ *   last    the longest shift to the right: 31, or 63 where products have 64 bits */
+typedef void qfw_coefs_f32_fn(float c, const float *from, const float *to, int32_t frac,
+                              int32_t last, qfw_coefs *k);
+
+/* update_s32 of QFW_LANES elements. *out: what it returns, element by element; all of it together is
+ * returned. */
+typedef uint32_t qfw_update_each_fn(int32_t *m, int32_t *v, const int32_t *g, bool wide,
+                                    const qfw_moves *move, const qfw_moves *state,
+                                    const uint32_t *u, const uint32_t *u_v, uint32_t *out);
+
+/* y[i] = a[i] * s, rounded once (docs/numerics.md section 8). */
+typedef void qfw_floats_s32_fn(const int32_t *a, size_t n, float s, float *y);
+
+/* m[i] - round(d[i] / s), the exact quotient, as far as -q .. q allow.
+ *   first   the index of element 0 in its tensor, for the words of stochastic rounding
+ *   returns 1 if one was outside -q - 1 .. q */
+typedef uint32_t qfw_less_s8_fn(int8_t *m, const float *d, size_t n, float s, int32_t q,
+                                qfw_rounding rounding, const qfw_key *key, uint64_t first);
+
 /* Plain int8, the commonest slots: what rescale_s32 and update_s32 do, from and to memory.
  *   first   the index of element 0 in its tensor, for the words of stochastic rounding */
 typedef uint32_t qfw_absmax_s32_fn(const int32_t *a, size_t n);
 typedef uint32_t qfw_rescale_s8_fn(const int32_t *a, size_t n, const qfw_ratio *ratio,
                                    const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
                                    int8_t *codes);
-typedef uint32_t qfw_update_s8_fn(int8_t *m, int8_t *v, const int8_t *g, size_t n,
-                                  const qfw_move *move, const qfw_move *state, const qfw_key *key,
-                                  const qfw_key *state_key, uint64_t first);
+/* Rows of an outer product at scales that are known: codes[k * n + i] is what rescale_s8 makes of
+ * e[k] * x[i], of scale sigma, at scale[k].
+ *   most    at least every |x[i]|; |e[k]| * most < 2^31 */
+typedef struct {
+    const int8_t *x;
+    size_t n;
+    uint32_t most;
+    float sigma;
+    int32_t bits;
+    qfw_code_rule rule;
+    qfw_key key;
+} qfw_outer;
+
+typedef uint32_t qfw_outer_s8_fn(const qfw_outer *outer, const int32_t *e, const float *scale,
+                                 size_t rows, uint64_t first, int8_t *codes);
+
+/* Rows of n elements, at most QFW_LANES; row k moves by the coefficients number k. */
+typedef struct {
+    size_t n, count;
+    const qfw_moves *move, *state;
+    const qfw_key *key, *state_key;
+    uint64_t first;
+} qfw_rows_move;
+
+/* The words u, u + step, ... of neighbours in a block. */
+typedef struct {
+    uint32_t u, step;
+} qfw_words;
+
+/* m[i] moves by the term of c * x[i], c = code * mu and |code|, |x[i]| <= 2^7: Sym(8), rounded
+ * stochastically by u + i step. A product is below 2^30; that its term, (c x[i]) >> right, is not clamped
+ * to 2^28 changes nothing, as m[i] leaves its codes either way.
+ *   right   <= 31
+ *   returns 1 if one was outside -128 .. 127 */
+uint32_t qfw_move_products(int8_t *m, const int8_t *x, size_t n, int32_t c, uint32_t right,
+                           uint32_t u, uint32_t step);
+
+/* m[i] moves by the terms of code * x[i] and v[i], v[i] becomes those of the state, as update_s32 does
+ * it: Sym(8), rounded stochastically by u and u_v, and |code|, |x[i]| <= 2^7. No coefficients of w. */
+uint32_t qfw_move_states(int8_t *m, int8_t *v, const int8_t *x, size_t n, int32_t code,
+                         const qfw_move *move, const qfw_move *state, qfw_words u, qfw_words u_v);
+
+/* Row k alone, by the definition; its codes are at m, v, g. Returns what update_s32 does. */
+uint32_t qfw_update_row(int8_t *m, int8_t *v, const int8_t *g, const qfw_rows_move *rows, size_t k);
+
+/*   out     what update_s32 returns, row by row */
+typedef void qfw_update_s8_fn(int8_t *m, int8_t *v, const int8_t *g, const qfw_rows_move *rows,
+                              uint32_t *out);
 
 /* The float32 step: d[i] = lr * step, v[i] the new state; v NULL without momentum. Nothing overlaps.
  */
@@ -150,9 +253,98 @@ typedef struct {
 typedef void qfw_adamw_f32_fn(const float *w, const float *g, float *m, float *v, size_t n,
                               const qfw_adamw_step *step, float *d);
 
-/* The product of qfw_gemm, out's rows being out_row elements apart. */
+/* Sigmoid and tanh (docs/numerics.md section 34).
+ *   s32  y[i] of m[i] at the scale s[i], in units of 2^-30: 0 .. 2^30, tanh -2^30 .. 2^30; y may be m
+ *   f32  y[i] of x[i]; y may be x */
+typedef enum { QFW_SIGMOID = 0, QFW_TANH } qfw_squash;
+
+typedef void qfw_squash_s32_fn(const int32_t *m, const qfw_log2_scale *s, size_t n, qfw_squash kind,
+                               int32_t *y);
+typedef void qfw_squash_f32_fn(const float *x, size_t n, qfw_squash kind, float *y);
+
+/* The product of qfw_gemm, out's rows being out_row elements apart. Rows of a may overlap. */
 typedef void qfw_gemm_s32_fn(const qfw_gemm *gemm, int32_t *out, size_t out_row);
 typedef void qfw_gemm_f32_fn(const qfw_gemm *gemm, float *out, size_t out_row);
+
+/* Channels side by side, each by itself, at `count` positions: x(i, j) = x[i * x_row + j], j < n.
+ * Integers of 8 or 16 bits as the widths say, or floats. */
+typedef struct {
+    const void *x;
+    int32_t x_width, y_width;
+    size_t n, count, x_row, y_row;
+} qfw_lines;
+
+/* out[i * y_row + j] += x(i, j) * w[j] */
+typedef void qfw_lines_s32_fn(const qfw_lines *lines, const int32_t *w, int32_t *out);
+typedef void qfw_lines_f32_fn(const qfw_lines *lines, const float *w, float *out);
+
+/* sum[j] += x(i, j) * y[i * y_row + j], ascending i */
+typedef void qfw_line_dots_s32_fn(const qfw_lines *lines, const void *y, int32_t *sum);
+typedef void qfw_line_dots_f32_fn(const qfw_lines *lines, const void *y, float *sum);
+
+/* sum[j] += x(i, j) */
+typedef void qfw_line_sums_s32_fn(const qfw_lines *lines, int32_t *sum);
+
+/* Where x(i, j) is larger than best, or pick is below 0, it is the best and `tap` its pick; both are
+ * at i * y_row + j. x also of 32 bits. Of floats a NaN is the largest. */
+typedef void qfw_lines_max_s32_fn(const qfw_lines *lines, int32_t tap, int32_t *best,
+                                  int32_t *pick);
+typedef void qfw_lines_max_f32_fn(const qfw_lines *lines, int32_t tap, float *best, int32_t *pick);
+
+/* out at i * y_row + j, y_width bits each: x(i, j), of 32 bits, where pick at i * x_row + j is `tap`,
+ * else 0; sums of 32 bits and floats grow by that. */
+typedef void qfw_lines_place_s32_fn(const qfw_lines *lines, const int32_t *pick, int32_t tap,
+                                    void *out);
+typedef void qfw_lines_place_f32_fn(const qfw_lines *lines, const int32_t *pick, int32_t tap,
+                                    float *out);
+
+/* Columns of a matrix side by side, for normalisations (docs/numerics.md sections 20 and 36): rows of
+ * `stride` elements, of which n <= QFW_CHANNELS neighbours are meant. */
+
+typedef struct {
+    size_t rows, stride, n;
+} qfw_columns;
+
+/* Codes in slots of `width` bits, 8 or 16. */
+typedef struct {
+    const void *codes;
+    int32_t width;
+} qfw_row_codes;
+
+/* sum[j] = sum of the codes of column j, squares[j] = of their squares; rows * |code| < 2^31. */
+typedef void qfw_norm_sums_fn(const qfw_columns *at, qfw_row_codes x, int32_t *sum,
+                              uint64_t *squares);
+
+/* Of each column: h = sign * half_away((m slope - offset) / 2^shift), for codes m.
+ *   both products are below 2^62, 1 <= shift <= 62; the result is an int32 */
+typedef struct {
+    int64_t slope[QFW_CHANNELS], offset[QFW_CHANNELS];
+    uint32_t shift[QFW_CHANNELS];
+    int32_t sign[QFW_CHANNELS]; /* -1, 0 or 1 */
+} qfw_norm_lines;
+
+/* acc lies as x does. */
+typedef void qfw_norm_codes_fn(const qfw_columns *at, qfw_row_codes x, const qfw_norm_lines *lines,
+                               int32_t *acc);
+
+/* sum[j] += g, along[j] += g h, h standing in acc: sums below 2^31 and 2^56. */
+typedef void qfw_norm_along_fn(const qfw_columns *at, qfw_row_codes g, const int32_t *acc,
+                               int64_t *sum, int64_t *along);
+
+/* Of each column: sign * half_away((g slope - offset - half_away(h t / 2^frac)) / 2^down).
+ *   |h t| < 2^63, 1 <= frac, 0 <= down; the result is an int32 */
+typedef struct {
+    int64_t slope, offset[QFW_CHANNELS], t[QFW_CHANNELS];
+    int32_t frac, down;
+    int32_t sign[QFW_CHANNELS];
+} qfw_norm_back;
+
+/* acc holds h, and then the result. */
+typedef void qfw_norm_back_fn(const qfw_columns *at, qfw_row_codes g, const qfw_norm_back *back,
+                              int32_t *acc);
+
+/* QFW_E_NONFINITE if one of the n numbers at x is a NaN or an infinity. */
+qfw_status qfw_finite_f32(const qfw_kernels *kernels, const float *x, size_t n);
 
 struct qfw_kernels {
     const char *name;
@@ -161,6 +353,45 @@ struct qfw_kernels {
 };
 
 #define QFW_KERNEL(kernel) extern qfw_##kernel##_fn qfw_##kernel##_scalar, qfw_##kernel##_avx2;
+#include "kernels/kernels.def"
+
+#define QFW_KERNEL_DSP(kernel) extern qfw_##kernel##_fn qfw_##kernel##_dsp;
+#include "kernels/kernels.def"
+
+/* A table is needed where kernels are called through one. */
+static inline bool qfw_has_kernels(const qfw_kernels *kernels)
+{
+    return QFW_DIRECT != 0 || kernels != NULL;
+}
+
+/* QFW_K(kernels, name)(...) calls a kernel of a table or, where the build says so, the one there is. */
+#define QFW_K(kernels, kernel) qfw_k_##kernel(kernels)
+
+#if QFW_DIRECT
+#define QFW_KERNEL(kernel)                                                      \
+    static inline qfw_##kernel##_fn *qfw_k_##kernel(const qfw_kernels *kernels) \
+    {                                                                           \
+        (void)kernels;                                                          \
+        return qfw_##kernel##_scalar;                                           \
+    }
+#if defined(__ARM_FEATURE_DSP)
+#define QFW_KERNEL_DSP(kernel)                                                  \
+    static inline qfw_##kernel##_fn *qfw_k_##kernel(const qfw_kernels *kernels) \
+    {                                                                           \
+        (void)kernels;                                                          \
+        return qfw_##kernel##_dsp;                                              \
+    }
+#endif
+#else
+#define QFW_KERNEL(kernel)                                                      \
+    static inline qfw_##kernel##_fn *qfw_k_##kernel(const qfw_kernels *kernels) \
+    {                                                                           \
+        return kernels->kernel;                                                 \
+    }
+#endif
+#include "kernels/kernels.def"
+
+#define QFW_KERNEL_512(kernel) extern qfw_##kernel##_fn qfw_##kernel##_avx512;
 #include "kernels/kernels.def"
 
 #endif

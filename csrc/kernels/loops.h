@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/fixed.h"
+#include "base/random.h"
 #include "base/round.h"
 #include "kernels/kernels.h"
 
@@ -28,7 +29,7 @@ static inline uint32_t loop_rescale_columns(const int32_t *a, const uint32_t *u,
         } else {
             const uint32_t sum = hi + (UINT32_C(1) << (down - 1));
             uint32_t w = sum >> down;
-            if (mode == QFW_HALF_EVEN) {
+            if (QFW_HAS_HALF_EVEN && mode == QFW_HALF_EVEN) {
                 const bool tie = (sum & ((UINT32_C(1) << down) - 1)) == 0 && lo == 0;
                 w &= ~(tie ? UINT32_C(1) : 0);
             }
@@ -45,6 +46,9 @@ static inline uint32_t loop_rescale_columns(const int32_t *a, const uint32_t *u,
 static inline uint32_t loop_rescale(const int32_t *a, const uint32_t *u, size_t n,
                                     const qfw_ratios *r, const qfw_code_rule *rule, int32_t *codes)
 {
+    if (QFW_DIRECT) { /* one loop for all of them */
+        return loop_rescale_columns(a, u, n, r, rule, rule->rounding, codes);
+    }
     switch (rule->rounding) {
     case QFW_STOCHASTIC:
         return loop_rescale_columns(a, u, n, r, rule, QFW_STOCHASTIC, codes);
@@ -52,6 +56,99 @@ static inline uint32_t loop_rescale(const int32_t *a, const uint32_t *u, size_t 
         return loop_rescale_columns(a, u, n, r, rule, QFW_HALF_EVEN, codes);
     default:
         return loop_rescale_columns(a, u, n, r, rule, QFW_HALF_AWAY, codes);
+    }
+}
+
+static inline void loop_load(const void *from, int32_t width, size_t first, size_t n, int32_t *m)
+{
+    for (size_t i = 0; width == 8 && i < n; i++) {
+        m[i] = ((const int8_t *)from)[first + i];
+    }
+    for (size_t i = 0; width == 16 && i < n; i++) {
+        m[i] = ((const int16_t *)from)[first + i];
+    }
+    if (width == 32) {
+        memcpy(m, (const int32_t *)from + first, n * sizeof *m);
+    }
+}
+
+static inline void loop_store(void *to, int32_t width, size_t first, size_t n, const int32_t *m)
+{
+    for (size_t i = 0; width == 8 && i < n; i++) {
+        ((uint8_t *)to)[first + i] = (uint8_t)((uint32_t)m[i] & 0xFFu);
+    }
+    for (size_t i = 0; width == 16 && i < n; i++) {
+        ((uint16_t *)to)[first + i] = (uint16_t)((uint32_t)m[i] & 0xFFFFu);
+    }
+    if (width == 32) {
+        memcpy((int32_t *)to + first, m, n * sizeof *m);
+    }
+}
+
+static inline uint32_t loop_rescale_rows(const qfw_rescaling *c, const qfw_code_rule *rule)
+{
+    uint32_t saturated = 0, u[QFW_TILE];
+    int32_t m[QFW_TILE];
+    for (size_t row = 0; row < c->rows; row++) {
+        for (size_t j = 0; j < c->columns; j += QFW_TILE) {
+            const size_t n = c->columns - j < QFW_TILE ? c->columns - j : QFW_TILE;
+            const size_t at = row * c->columns + j;
+            const qfw_ratios *r = &c->ratios;
+            const qfw_ratios here = {r->mult + j, r->limit + j, r->up + j, r->down + j};
+            if (rule->rounding == QFW_STOCHASTIC) {
+                qfw_uniforms(c->key, c->first + at, n, u);
+            }
+            loop_load(c->from, c->from_width, at, n, m);
+            saturated += loop_rescale(m, u, n, &here, rule, m);
+            loop_store(c->to, c->to_width, at, n, m);
+        }
+    }
+    return saturated;
+}
+
+/* qfw_ratio_of of base/scale.h, by a product with recip: with m = mant << d < 2^25 that is short of
+ * the quotient by less than m / 2^24 + 1 < 3, and the remainder tells by how much. */
+static inline void loop_ratios(const float *restrict from, size_t n, const qfw_divisor *to,
+                               int32_t bits, uint32_t *restrict mult, uint32_t *restrict limit,
+                               uint32_t *restrict up, uint32_t *restrict down)
+{
+    const uint32_t recip = to->recip, over = to->mant;
+    const int32_t exp = to->exp;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t word = qfw_bits_f32(from[i]), mant = (word & 0x7FFFFFu) | 0x800000u;
+        const uint32_t d = mant < over ? 1 : 0, m = mant << d;
+        const uint32_t least = (uint32_t)(((uint64_t)m * recip) >> 24);
+        const uint32_t rest = qfw_sub32((m & 3u) << 30, qfw_mul32(least, over)); /* < 3 over */
+        const uint32_t q = least + (rest >= over ? 1u : 0u) + (rest >= 2 * over ? 1u : 0u);
+        const int32_t k = 30 - ((int32_t)(word >> 23) - 150 - exp) + (int32_t)d;
+        const int32_t e = 61 - k - bits, t = k - 32, beyond = t > 30 ? t - 30 : 0;
+        const uint32_t small = q >> (beyond < 31 ? beyond : 31);
+        up[i] = (uint32_t)(e > 30 ? 30 : e < 0 ? 0 : e);
+        down[i] = (uint32_t)(e >= 0 ? 29 - bits : t < 30 ? t : 30);
+        mult[i] = e > 30 ? (uint32_t)INT32_MAX : e >= 0 ? q : small; /* any a but 0 saturates */
+        limit[i] = (uint32_t)INT32_MAX >> (e > 30 ? 30 : e < 0 ? 0 : e);
+    }
+}
+
+/* ---- accumulators to floats ---- */
+
+enum { LOOP_FLOATS = 256 };
+
+/* qfw_product_f32; where all numbers have at most 24 bits, in the way of those. */
+static inline void loop_floats(const int32_t *restrict a, size_t n, float s, float *restrict y)
+{
+    for (size_t i = 0; i < n; i += LOOP_FLOATS) {
+        const size_t count = n - i < LOOP_FLOATS ? n - i : LOOP_FLOATS;
+        int32_t wide = 0;
+        for (size_t k = 0; k < count; k++) {
+            wide |= a[i + k] ^ (a[i + k] >> 31);
+        }
+        for (size_t k = 0; k < count && wide >> 24 == 0; k++) {
+            y[i + k] = (float)a[i + k] * s;
+        }
+        for (size_t k = 0; k < count && wide >> 24 != 0; k++) {
+            y[i + k] = qfw_product_f32(a[i + k], s);
+        }
     }
 }
 
@@ -84,7 +181,7 @@ static inline void loop_mask(int32_t *acc, size_t n, const void *mask, int32_t k
 }
 
 /* |sum >> shift| + |seed| < 2^31 by the proof of headroom. */
-static inline void loop_finish(int32_t *acc, size_t rows, size_t n, const qfw_finish *f)
+static inline void loop_finish_rows(int32_t *acc, size_t rows, size_t n, const qfw_finish *f)
 {
     for (size_t i = 0; i < rows; i++, acc += n) {
         for (size_t j = 0; f->seed != NULL && j < n; j++) {
@@ -112,84 +209,36 @@ static inline void loop_finish(int32_t *acc, size_t rows, size_t n, const qfw_fi
     }
 }
 
-/* ---- the integer update ---- */
-
-/* |code| < 2^15 and mu < 2^16, so the product is an int32; 2^28 >> left << left is 2^28. */
-static inline int32_t loop_term(int32_t code, const qfw_coef *c)
+/* Rows of few columns, several of them as one: vectors are full, and loops are long. */
+static inline void loop_finish(int32_t *acc, size_t rows, size_t n, const qfw_finish *f,
+                               qfw_finish_s32_fn *finish_rows)
 {
-    const int32_t v = (code * c->mu) >> c->right;
-    const int32_t held = v > c->limit ? c->limit : v < -c->limit ? -c->limit : v;
-    return held * (1 << c->left);
-}
-
-static inline int32_t loop_wide_term(int32_t code, const qfw_coef *c)
-{
-    const int64_t v = ((int64_t)code * c->mu) >> c->right;
-    const int32_t held = v > c->limit ? c->limit : v < -c->limit ? -c->limit : (int32_t)v;
-    return held * (1 << c->left);
-}
-
-/* y / 2^frac; |y| <= 3 * 2^28 and 2^frac <= 2^26. */
-static inline int32_t loop_round(int32_t y, int32_t frac, const qfw_rounding mode, uint32_t u)
-{
-    if (mode == QFW_STOCHASTIC) {
-        return (y + (int32_t)(u >> (32 - frac))) >> frac;
+    enum { WIDE = QFW_TILE };
+    const size_t times = n < WIDE ? WIDE / n : 1, wide = times * n;
+    if (QFW_DIRECT || times < 2 || rows < 2 * times) {
+        finish_rows(acc, rows, n, f);
+        return;
     }
-    const int32_t half = 1 << (frac - 1), size = y < 0 ? -y : y, sum = size + half;
-    int32_t n = sum >> frac;
-    if (mode == QFW_HALF_EVEN && (sum & (2 * half - 1)) == 0) {
-        n &= ~1;
+    int32_t seed[WIDE];
+    uint8_t shift[WIDE];
+    uint32_t absmax[WIDE] = {0};
+    for (size_t j = 0; f->seed != NULL && j < wide; j++) {
+        seed[j] = f->seed[j % n];
+        shift[j] = f->shift[j % n];
     }
-    return y < 0 ? -n : n;
-}
-
-static inline int32_t loop_held(int32_t v, const qfw_move *p, int32_t *out)
-{
-    *out |= (v < p->lo - 1) | (v > p->hi);
-    return v > p->hi ? p->hi : v < p->lo ? p->lo : v;
-}
-
-/* The roundings and `wide` are constants at each call. */
-static inline uint32_t loop_update(int32_t *m, int32_t *v, const int32_t *g, size_t n,
-                                   const bool wide, const qfw_move *p, const qfw_move *s,
-                                   const qfw_rounding mode, const qfw_rounding state_mode,
-                                   const uint32_t *u, const uint32_t *u_v)
-{
-    int32_t out = 0, state_out = 0;
-    for (size_t i = 0; i < n; i++) {
-        const int32_t g_term = wide ? loop_wide_term(g[i], &p->g) : loop_term(g[i], &p->g);
-        int32_t y = g_term + loop_term(m[i], &p->w);
-        if (v != NULL) {
-            y += loop_term(v[i], &p->v);
-            const int32_t gs_term = wide ? loop_wide_term(g[i], &s->g) : loop_term(g[i], &s->g);
-            const int32_t y_v = gs_term + loop_term(m[i], &s->w) + loop_term(v[i], &s->v);
-            v[i] = loop_held(
-                loop_round(y_v, s->frac, state_mode, state_mode == QFW_STOCHASTIC ? u_v[i] : 0), s,
-                &state_out);
-        }
-        m[i] = loop_held(m[i] - loop_round(y, p->frac, mode, mode == QFW_STOCHASTIC ? u[i] : 0), p,
-                         &out);
+    qfw_finish several = *f;
+    several.seed = f->seed != NULL ? seed : NULL;
+    several.shift = shift;
+    several.absmax = f->columns ? absmax : f->absmax;
+    finish_rows(acc, rows / times, wide, &several);
+    for (size_t j = 0; f->columns && j < wide; j++) {
+        f->absmax[j % n] = absmax[j] > f->absmax[j % n] ? absmax[j] : f->absmax[j % n];
     }
-    return (out != 0 ? 1u : 0u) | (state_out != 0 ? 2u : 0u);
-}
-
-static inline uint32_t loop_update_any(int32_t *m, int32_t *v, const int32_t *g, size_t n,
-                                       bool wide, const qfw_move *p, const qfw_move *s,
-                                       const uint32_t *u, const uint32_t *u_v)
-{
-    const bool all = p->rounding == QFW_STOCHASTIC && (v == NULL || s->rounding == QFW_STOCHASTIC);
-    if (!all) {
-        return loop_update(m, v, g, n, wide, p, s, p->rounding,
-                           v == NULL ? p->rounding : s->rounding, u, u_v);
-    }
-    if (wide) {
-        return v == NULL
-                   ? loop_update(m, NULL, g, n, true, p, s, QFW_STOCHASTIC, QFW_STOCHASTIC, u, u_v)
-                   : loop_update(m, v, g, n, true, p, s, QFW_STOCHASTIC, QFW_STOCHASTIC, u, u_v);
-    }
-    return v == NULL
-               ? loop_update(m, NULL, g, n, false, p, s, QFW_STOCHASTIC, QFW_STOCHASTIC, u, u_v)
-               : loop_update(m, v, g, n, false, p, s, QFW_STOCHASTIC, QFW_STOCHASTIC, u, u_v);
+    const size_t done = rows / times * times,
+                 bytes = f->mask_kind == 0 ? 4 : (size_t)f->mask_kind / 8;
+    several = *f;
+    several.mask = f->mask != NULL ? (const uint8_t *)f->mask + done * n * bytes : NULL;
+    finish_rows(acc + done * n, rows - done, n, &several);
 }
 
 /* ---- the float32 update ---- */
@@ -224,6 +273,111 @@ static inline void loop_adamw_f32(const float *restrict w, const float *restrict
     }
     for (size_t i = 0; s->decay != 0.0f && i < n; i++) {
         d[i] += s->decay * w[i];
+    }
+}
+
+/* ---- channels side by side: the widths are constants at each call ---- */
+
+static inline int32_t loop_at(const void *x, int32_t width, size_t i)
+{
+    return width == 8 ? ((const int8_t *)x)[i] : ((const int16_t *)x)[i];
+}
+
+static inline void loop_lines_of(const qfw_lines *l, int32_t width, const int32_t *restrict w,
+                                 int32_t *restrict out)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        for (size_t j = 0; j < l->n; j++) {
+            out[i * l->y_row + j] += loop_at(l->x, width, i * l->x_row + j) * w[j];
+        }
+    }
+}
+
+static inline void loop_lines_s32(const qfw_lines *l, const int32_t *w, int32_t *out)
+{
+    if (l->x_width == 8) {
+        loop_lines_of(l, 8, w, out);
+    } else {
+        loop_lines_of(l, 16, w, out);
+    }
+}
+
+static inline void loop_lines_f32(const qfw_lines *l, const float *restrict w, float *restrict out)
+{
+    const float *x = l->x;
+    for (size_t i = 0; i < l->count; i++) {
+        for (size_t j = 0; j < l->n; j++) {
+            out[i * l->y_row + j] += x[i * l->x_row + j] * w[j];
+        }
+    }
+}
+
+static inline void loop_dots_of(const qfw_lines *l, int32_t x_width, int32_t y_width, const void *y,
+                                int32_t *restrict sum)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        for (size_t j = 0; j < l->n; j++) {
+            sum[j] +=
+                loop_at(l->x, x_width, i * l->x_row + j) * loop_at(y, y_width, i * l->y_row + j);
+        }
+    }
+}
+
+static inline void loop_dots_s32(const qfw_lines *l, const void *y, int32_t *sum)
+{
+    if (l->x_width == 8 && l->y_width == 8) {
+        loop_dots_of(l, 8, 8, y, sum);
+    } else if (l->x_width == 8) {
+        loop_dots_of(l, 8, 16, y, sum);
+    } else if (l->y_width == 8) {
+        loop_dots_of(l, 16, 8, y, sum);
+    } else {
+        loop_dots_of(l, 16, 16, y, sum);
+    }
+}
+
+static inline void loop_dots_f32(const qfw_lines *l, const float *restrict y, float *restrict sum)
+{
+    const float *x = l->x;
+    for (size_t i = 0; i < l->count; i++) {
+        for (size_t j = 0; j < l->n; j++) {
+            sum[j] += x[i * l->x_row + j] * y[i * l->y_row + j];
+        }
+    }
+}
+
+static inline void loop_sums_of(const qfw_lines *l, int32_t width, int32_t *restrict sum)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        for (size_t j = 0; j < l->n; j++) {
+            sum[j] += loop_at(l->x, width, i * l->x_row + j);
+        }
+    }
+}
+
+/* Where lines follow each other and are short, several of them are one. */
+static inline void loop_sums_s32(const qfw_lines *l, int32_t *sum)
+{
+    enum { WIDE = QFW_TILE };
+    const size_t times = !QFW_DIRECT && l->n < WIDE && l->x_row == l->n ? WIDE / l->n : 1;
+    int32_t several[WIDE] = {0};
+    qfw_lines part = *l;
+    if (times > 1) {
+        part.n = part.x_row = times * l->n;
+        part.count = l->count / times;
+    }
+    if (l->x_width == 8) {
+        loop_sums_of(&part, 8, times > 1 ? several : sum);
+    } else {
+        loop_sums_of(&part, 16, times > 1 ? several : sum);
+    }
+    for (size_t j = 0; times > 1 && j < part.n; j++) {
+        sum[j % l->n] += several[j];
+    }
+    for (size_t i = part.count * times; times > 1 && i < l->count; i++) {
+        for (size_t j = 0; j < l->n; j++) {
+            sum[j] += loop_at(l->x, l->x_width, i * l->n + j);
+        }
     }
 }
 

@@ -1,16 +1,18 @@
 /* The loops of loops.h, compiled for AVX2. */
 #include "kernels/loops.h"
+#include "kernels/update_loops.h"
 
-uint32_t qfw_rescale_columns_avx2(const int32_t *a, const uint32_t *u, size_t n,
-                                  const qfw_ratios *ratios, const qfw_code_rule *rule,
-                                  int32_t *codes)
+void qfw_ratios_f32_avx2(const float *from, size_t n, float to, int32_t bits, uint32_t *ratios,
+                         size_t columns)
 {
-    return loop_rescale(a, u, n, ratios, rule, codes);
+    const qfw_divisor d = qfw_divisor_of(to);
+    loop_ratios(from, n, &d, bits, ratios, ratios + columns, ratios + 2 * columns,
+                ratios + 3 * columns);
 }
 
-void qfw_finish_s32_avx2(int32_t *acc, size_t rows, size_t n, const qfw_finish *finish)
+void qfw_floats_s32_avx2(const int32_t *a, size_t n, float s, float *y)
 {
-    loop_finish(acc, rows, n, finish);
+    loop_floats(a, n, s, y);
 }
 
 uint32_t qfw_update_s32_avx2(int32_t *m, int32_t *v, const int32_t *g, size_t n, bool wide,
@@ -18,6 +20,19 @@ uint32_t qfw_update_s32_avx2(int32_t *m, int32_t *v, const int32_t *g, size_t n,
                              const uint32_t *u_v)
 {
     return loop_update_any(m, v, g, n, wide, move, state, u, u_v);
+}
+
+void qfw_coefs_f32_avx2(float c, const float *from, const float *to, int32_t frac, int32_t last,
+                        qfw_coefs *k)
+{
+    loop_coefs(c, from, to, frac, last, k);
+}
+
+uint32_t qfw_update_each_avx2(int32_t *m, int32_t *v, const int32_t *g, bool wide,
+                              const qfw_moves *move, const qfw_moves *state, const uint32_t *u,
+                              const uint32_t *u_v, uint32_t *out)
+{
+    return loop_update_each_any(m, v, g, wide, move, state, u, u_v, out);
 }
 
 void qfw_update_f32_avx2(const float *w, const float *g, float *v, size_t n,
@@ -30,4 +45,39 @@ void qfw_adamw_f32_avx2(const float *w, const float *g, float *m, float *v, size
                         const qfw_adamw_step *step, float *d)
 {
     loop_adamw_f32(w, g, m, v, n, step, d);
+}
+
+uint32_t qfw_rescale_rows_avx2(const qfw_rescaling *columns, const qfw_code_rule *rule)
+{
+    return loop_rescale_rows(columns, rule);
+}
+
+void qfw_finish_s32_avx2(int32_t *acc, size_t rows, size_t n, const qfw_finish *finish)
+{
+    loop_finish(acc, rows, n, finish, loop_finish_rows);
+}
+
+void qfw_lines_s32_avx2(const qfw_lines *lines, const int32_t *w, int32_t *out)
+{
+    loop_lines_s32(lines, w, out);
+}
+
+void qfw_lines_f32_avx2(const qfw_lines *lines, const float *w, float *out)
+{
+    loop_lines_f32(lines, w, out);
+}
+
+void qfw_line_dots_s32_avx2(const qfw_lines *lines, const void *y, int32_t *sum)
+{
+    loop_dots_s32(lines, y, sum);
+}
+
+void qfw_line_dots_f32_avx2(const qfw_lines *lines, const void *y, float *sum)
+{
+    loop_dots_f32(lines, y, sum);
+}
+
+void qfw_line_sums_s32_avx2(const qfw_lines *lines, int32_t *sum)
+{
+    loop_sums_s32(lines, sum);
 }

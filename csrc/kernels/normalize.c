@@ -2,24 +2,8 @@
 
 #include <math.h>
 
-#include "base/round.h"
 #include "base/scale.h"
-
-enum { TILE = 32 };
-
-static int32_t code_at(const qfw_row_codes *x, size_t i)
-{
-    return x->width == 8 ? ((const int8_t *)x->codes)[i] : ((const int16_t *)x->codes)[i];
-}
-
-/* half_away(v / 2^shift), |v| < 2^63, 0 <= shift <= 62. */
-static int64_t shifted(int64_t v, int32_t shift)
-{
-    const uint64_t size = (uint64_t)(v < 0 ? -v : v);
-    const uint64_t half = shift != 0 ? UINT64_C(1) << (shift - 1) : 0;
-    const int64_t out = (int64_t)((size + half) >> shift);
-    return v < 0 ? -out : out;
-}
+#include "kernels/normalize_loops.h"
 
 /* ---- integers ---- */
 
@@ -39,60 +23,63 @@ uint64_t qfw_norm_eps(float eps, float s, size_t n)
     return floor != 0 ? floor : 1;
 }
 
-qfw_norm_row qfw_norm_row_of(qfw_row_codes x, size_t n, uint64_t eps, int32_t frac)
+/* v < 2^62 and eps <= 2^62. n |code| < 2^31, so that n rho |code| and |sum| rho are below 2^62. */
+qfw_norm_line qfw_norm_line_of(size_t n, int64_t sum, uint64_t squares, uint64_t eps)
 {
-    int64_t sum = 0;
-    uint64_t squares = 0;
-    for (size_t i = 0; i < n; i++) {
-        const int32_t m = code_at(&x, i);
-        sum += m;
-        squares += (uint64_t)(m * m);
-    }
     const uint64_t v = n * squares - (uint64_t)(sum * sum);
-    const qfw_norm_row row = {x, n, sum, qfw_rsqrt(v + eps), frac};
-    return row;
+    const qfw_root root = qfw_rsqrt(v + eps);
+    const qfw_norm_line line = {(int64_t)n * root.rho, sum * root.rho, root, v};
+    return line;
 }
 
-/* |d| < 2^32 and rho < 2^31; 31 <= -exp and frac <= 24, so the shift is at least 7. */
-void qfw_norm_codes(const qfw_norm_row *row, size_t first, size_t n, int32_t *h)
+void qfw_norm_put_line(const qfw_norm_line *line, int32_t frac, int32_t sign, size_t j,
+                       qfw_norm_lines *lines)
 {
-    for (size_t i = 0; i < n; i++) {
-        const int64_t d = (int64_t)row->n * code_at(&row->x, first + i) - row->sum;
-        h[i] = (int32_t)shifted(d * row->root.rho, -row->root.exp - row->frac);
-    }
+    lines->slope[j] = line->slope;
+    lines->offset[j] = line->offset;
+    lines->shift[j] = (uint32_t)(-line->root.exp - frac);
+    lines->sign[j] = sign;
 }
 
-void qfw_norm_back(const qfw_norm_row *row, qfw_row_codes g, int32_t down, int32_t *acc)
+void qfw_norm_back_of(uint32_t frac, uint32_t down, size_t n, qfw_norm_back *back)
 {
-    const int64_t n = (int64_t)row->n;
-    int64_t sum = 0, along = 0; /* of g, of g h: below 2^31 and 2^56 */
-    int32_t h[TILE];
-    for (size_t i = 0; i < row->n; i += TILE) {
-        const size_t wide = row->n - i < TILE ? row->n - i : TILE;
-        qfw_norm_codes(row, i, wide, h);
-        for (size_t k = 0; k < wide; k++) {
-            const int32_t g_k = code_at(&g, i + k);
-            sum += g_k;
-            along += (int64_t)g_k * h[k];
-        }
-    }
-    const int64_t t = shifted(along, row->frac - 6);
-    for (size_t i = 0; i < row->n; i += TILE) {
-        const size_t wide = row->n - i < TILE ? row->n - i : TILE;
-        qfw_norm_codes(row, i, wide, h);
-        for (size_t k = 0; k < wide; k++) {
-            const int64_t y = 64 * (n * code_at(&g, i + k) - sum) - shifted(h[k] * t, row->frac);
-            acc[i + k] = (int32_t)shifted(y, down);
-        }
-    }
+    back->slope = 64 * (int64_t)n;
+    back->frac = (int32_t)frac;
+    back->down = (int32_t)down;
+}
+
+/* |sum| < 2^31; |along| < 2^56, so |t| < 2^38. */
+void qfw_norm_put_back(int64_t sum, int64_t along, int32_t sign, size_t j, qfw_norm_back *back)
+{
+    back->offset[j] = 64 * sum;
+    back->t[j] = qfw_shifted(along, back->frac - 6);
+    back->sign[j] = sign;
+}
+
+void qfw_norm_sums_scalar(const qfw_columns *at, qfw_row_codes x, int32_t *sum, uint64_t *squares)
+{
+    loop_norm_sums(at, x, 0, sum, squares);
+}
+
+void qfw_norm_codes_scalar(const qfw_columns *at, qfw_row_codes x, const qfw_norm_lines *lines,
+                           int32_t *acc)
+{
+    loop_norm_codes(at, x, 0, lines, acc);
+}
+
+void qfw_norm_along_scalar(const qfw_columns *at, qfw_row_codes g, const int32_t *acc, int64_t *sum,
+                           int64_t *along)
+{
+    loop_norm_along(at, g, 0, acc, sum, along);
+}
+
+void qfw_norm_back_scalar(const qfw_columns *at, qfw_row_codes g, const qfw_norm_back *back,
+                          int32_t *acc)
+{
+    loop_norm_back(at, g, 0, back, acc);
 }
 
 /* ---- floats ---- */
-
-static float folded(const float p[8])
-{
-    return ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]));
-}
 
 /* The mean of a row, and 1 / sqrt(variance + eps). */
 typedef struct {
@@ -101,31 +88,41 @@ typedef struct {
 
 static moments moments_of(const qfw_norm_f32 *norm, const float *x)
 {
+    const qfw_row_shape s = norm->shape;
+    const float n = (float)qfw_row_length(&s);
     float sum[8] = {0.0f}, squares[8] = {0.0f};
-    const float n = (float)norm->n;
-    for (size_t i = 0; i < norm->n; i++) {
-        sum[i % 8] += x[i];
+    for (size_t p = 0, i = 0; p < s.pieces; p++) {
+        for (size_t k = 0; k < s.wide; k++, i++) {
+            sum[i % 8] += x[p * s.stride + k];
+        }
     }
-    const float mean = qfw_div_f32(folded(sum), n);
-    for (size_t i = 0; i < norm->n; i++) {
-        const float c = x[i] - mean;
-        squares[i % 8] += c * c;
+    const float mean = qfw_div_f32(qfw_folded(sum, 1), n);
+    for (size_t p = 0, i = 0; p < s.pieces; p++) {
+        for (size_t k = 0; k < s.wide; k++, i++) {
+            const float c = x[p * s.stride + k] - mean;
+            squares[i % 8] += c * c;
+        }
     }
-    const float variance = qfw_div_f32(folded(squares), n) + norm->eps;
+    const float variance = qfw_div_f32(qfw_folded(squares, 1), n) + norm->eps;
     const moments m = {mean, qfw_div_f32(1.0f, sqrtf(variance))};
     return m;
 }
 
 void qfw_norm_row_f32(const qfw_norm_f32 *norm, const float *x, float *y)
 {
+    const qfw_row_shape s = norm->shape;
     const moments m = moments_of(norm, x);
-    for (size_t i = 0; i < norm->n; i++) {
-        y[i] = (x[i] - m.mean) * m.r;
-        if (norm->gamma != NULL) {
-            y[i] *= norm->gamma[i];
-        }
-        if (norm->beta != NULL) {
-            y[i] += norm->beta[i];
+    for (size_t p = 0; p < s.pieces; p++) {
+        const float *x_p = x + p * s.stride;
+        float *y_p = y + p * s.stride;
+        for (size_t k = 0; k < s.wide; k++) {
+            y_p[k] = (x_p[k] - m.mean) * m.r;
+            if (norm->gamma != NULL) {
+                y_p[k] *= norm->gamma[k];
+            }
+            if (norm->beta != NULL) {
+                y_p[k] += norm->beta[k];
+            }
         }
     }
 }
@@ -133,19 +130,24 @@ void qfw_norm_row_f32(const qfw_norm_f32 *norm, const float *x, float *y)
 /* forward was: y[i] = (x[i] - mean) * r * gamma[i] + beta[i] */
 void qfw_norm_back_f32(const qfw_norm_f32 *norm, const float *x, const float *e, float *dx)
 {
+    const qfw_row_shape s = norm->shape;
     const moments m = moments_of(norm, x);
-    const float n = (float)norm->n;
+    const float n = (float)qfw_row_length(&s);
     float of_g[8] = {0.0f}, of_gx[8] = {0.0f};
-    for (size_t i = 0; i < norm->n; i++) {
-        const float g = norm->gamma != NULL ? e[i] * norm->gamma[i] : e[i];
-        const float normal = (x[i] - m.mean) * m.r;
-        of_g[i % 8] += g;
-        of_gx[i % 8] += g * normal;
+    for (size_t p = 0, i = 0; p < s.pieces; p++) {
+        for (size_t k = 0; k < s.wide; k++, i++) {
+            const size_t at = p * s.stride + k;
+            const float g = norm->gamma != NULL ? e[at] * norm->gamma[k] : e[at];
+            of_g[i % 8] += g;
+            of_gx[i % 8] += g * ((x[at] - m.mean) * m.r);
+        }
     }
-    const float a = qfw_div_f32(folded(of_g), n), b = qfw_div_f32(folded(of_gx), n);
-    for (size_t i = 0; i < norm->n; i++) {
-        const float g = norm->gamma != NULL ? e[i] * norm->gamma[i] : e[i];
-        const float normal = (x[i] - m.mean) * m.r;
-        dx[i] = m.r * ((g - a) - normal * b);
+    const float a = qfw_div_f32(qfw_folded(of_g, 1), n), b = qfw_div_f32(qfw_folded(of_gx, 1), n);
+    for (size_t p = 0; p < s.pieces; p++) {
+        for (size_t k = 0; k < s.wide; k++) {
+            const size_t at = p * s.stride + k;
+            const float g = norm->gamma != NULL ? e[at] * norm->gamma[k] : e[at];
+            dx[at] = m.r * ((g - a) - ((x[at] - m.mean) * m.r) * b);
+        }
     }
 }

@@ -1,43 +1,74 @@
-/* Rows normalised by their mean and variance: docs/numerics.md section 20. */
+/* Rows normalised by their mean and variance: docs/numerics.md sections 20 and 36. */
 #ifndef QFW_KERNELS_NORMALIZE_H
 #define QFW_KERNELS_NORMALIZE_H
 
 #include "base/elementary.h"
+#include "base/round.h"
+#include "kernels/kernels.h"
 
-/* The longest row. */
+/* The longest row of a LayerNorm. */
 enum { QFW_NORM_MAX = 65536 };
 
-/* A row of codes in slots of `width` bits, 8 or 16. */
+/* How a row lies in memory: `pieces` stretches of `wide` elements, `stride` apart. */
 typedef struct {
-    const void *codes;
-    int32_t width;
-} qfw_row_codes;
+    size_t pieces, wide, stride;
+} qfw_row_shape;
 
-/* A row to be normalised: n codes, S and 1 / sqrt(V + E), fractional bits of h. */
-typedef struct {
-    qfw_row_codes x;
-    size_t n;
-    int64_t sum;
-    qfw_root root;
-    int32_t frac;
-} qfw_norm_row;
+static inline size_t qfw_row_length(const qfw_row_shape *shape)
+{
+    return shape->pieces * shape->wide;
+}
+
+/* The next columns of a row, of which `done` elements of each piece were taken; how many of these it
+ * takes. A row of one piece is as good as a matrix. */
+static inline size_t qfw_norm_block(const qfw_row_shape *shape, size_t done, qfw_columns *at)
+{
+    const size_t left = shape->wide - done;
+    if (shape->pieces == 1 && left >= QFW_CHANNELS) {
+        const qfw_columns whole = {left / QFW_CHANNELS, QFW_CHANNELS, QFW_CHANNELS};
+        *at = whole;
+        return whole.rows * QFW_CHANNELS;
+    }
+    const qfw_columns some = {shape->pieces, shape->stride,
+                              left < QFW_CHANNELS ? left : QFW_CHANNELS};
+    *at = some;
+    return some.n;
+}
 
 /* eps N^2 / s^2 as the integer E; eps 0 or a normal number, s a scale. */
 uint64_t qfw_norm_eps(float eps, float s, size_t n);
 
-/* |code| < 2^15, n <= 2^16: n * sum of squares < 2^62. */
-qfw_norm_row qfw_norm_row_of(qfw_row_codes x, size_t n, uint64_t eps, int32_t frac);
+/* What normalises a row: h = half_away((m slope - offset) 2^(root.exp + frac)); slope = N rho, offset
+ * = S rho, root = 1 / sqrt(V + E). frac <= 24 and 31 <= -exp, so the shift is at least 7. */
+typedef struct {
+    int64_t slope, offset;
+    qfw_root root;
+    uint64_t v;
+} qfw_norm_line;
 
-/* h of elements first .. first + n - 1. */
-void qfw_norm_codes(const qfw_norm_row *row, size_t first, size_t n, int32_t *h);
+/* From the sums of n codes and of their squares. */
+qfw_norm_line qfw_norm_line_of(size_t n, int64_t sum, uint64_t squares, uint64_t eps);
 
-/* acc[i] of the row's dx, from g; `down` is k. */
-void qfw_norm_back(const qfw_norm_row *row, qfw_row_codes g, int32_t down, int32_t *acc);
+/* Column j of lines. */
+void qfw_norm_put_line(const qfw_norm_line *line, int32_t frac, int32_t sign, size_t j,
+                       qfw_norm_lines *lines);
 
-/* Floats: y from x, dx from x and e; gamma and beta may be NULL. y may not be x. */
+/* A backward over rows of n, and column j of it: from the sums of g and of g h. */
+void qfw_norm_back_of(uint32_t frac, uint32_t down, size_t n, qfw_norm_back *back);
+void qfw_norm_put_back(int64_t sum, int64_t along, int32_t sign, size_t j, qfw_norm_back *back);
+
+/* The sum of eight partial ones, `step` elements apart. */
+static inline float qfw_folded(const float *p, size_t step)
+{
+    return ((p[0] + p[4 * step]) + (p[2 * step] + p[6 * step])) +
+           ((p[step] + p[5 * step]) + (p[3 * step] + p[7 * step]));
+}
+
+/* Floats: y from x, dx from x and e, all of one shape; gamma and beta, for the elements of a piece,
+ * may be NULL. y may not be x. */
 typedef struct {
     const float *gamma, *beta;
-    size_t n;
+    qfw_row_shape shape;
     float eps;
 } qfw_norm_f32;
 

@@ -18,6 +18,13 @@ void qfw_extent_f32_scalar(const float *x, size_t n, int32_t *hi, int32_t *lo)
     *lo = l;
 }
 
+qfw_status qfw_finite_f32(const qfw_kernels *kernels, const float *x, size_t n)
+{
+    int32_t hi = 0, lo = 0;
+    QFW_K(kernels, extent_f32)(x, n, &hi, &lo);
+    return hi >= QFW_F32_INF || lo >= QFW_F32_INF ? QFW_E_NONFINITE : QFW_OK;
+}
+
 /* |v| <= 2^18 and |zp| < 2^16: the sum does not overflow. */
 static inline int32_t code_of(int32_t v, const qfw_code_rule *rule, uint32_t *saturated)
 {
@@ -46,6 +53,9 @@ uint32_t qfw_quotient_f32_scalar(const float *x, const uint32_t *u, size_t n, fl
                                  const qfw_code_rule *rule, int32_t *codes)
 {
     const qfw_divisor d = qfw_divisor_of(s);
+    if (QFW_DIRECT) { /* one loop for all of them */
+        return quotients(x, u, n, &d, rule, rule->rounding, codes);
+    }
     switch (rule->rounding) {
     case QFW_STOCHASTIC:
         return quotients(x, u, n, &d, rule, QFW_STOCHASTIC, codes);
@@ -71,6 +81,9 @@ static inline uint32_t rescaled(const int32_t *a, const uint32_t *u, size_t n,
 uint32_t qfw_rescale_s32_scalar(const int32_t *a, const uint32_t *u, size_t n,
                                 const qfw_ratio *ratio, const qfw_code_rule *rule, int32_t *codes)
 {
+    if (QFW_DIRECT) {
+        return rescaled(a, u, n, ratio, rule, rule->rounding, codes);
+    }
     switch (rule->rounding) {
     case QFW_STOCHASTIC:
         return rescaled(a, u, n, ratio, rule, QFW_STOCHASTIC, codes);
@@ -81,24 +94,30 @@ uint32_t qfw_rescale_s32_scalar(const int32_t *a, const uint32_t *u, size_t n,
     }
 }
 
-/* One run, a tile at a time. */
 static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_encoding *how,
                            uint64_t first, int8_t *codes)
 {
     const int32_t q = (int32_t)how->q;
     const qfw_code_rule rule = {how->rounding, 0, -q, q};
-    uint64_t saturated = 0;
-    uint32_t u[QFW_TILE];
-    int32_t tile[QFW_TILE];
-    for (size_t i = 0; i < n; i += QFW_TILE) {
-        const size_t count = n - i < QFW_TILE ? n - i : QFW_TILE;
+    const qfw_divisor d = qfw_divisor_of(s);
+    qfw_draw_pair pair = {0, 0};
+    uint32_t saturated = 0;
+    if (how->rounding == QFW_HALF_AWAY) {
+        for (size_t i = 0; i < n; i++) {
+            const int32_t v = qfw_round_quotient(x[i], &d, QFW_HALF_AWAY, 0);
+            codes[i] = (int8_t)code_of(v, &rule, &saturated);
+        }
+        return saturated;
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u = 0;
         if (how->rounding == QFW_STOCHASTIC) {
-            qfw_uniforms(how->key, first + i, count, u);
+            const uint32_t at = (uint32_t)((first + i) & 31);
+            pair = i == 0 || at == 0 ? qfw_block_draw(how->key, first + i) : pair;
+            u = qfw_add32(pair.a, qfw_mul32(at, pair.b));
         }
-        saturated += qfw_quotient_f32_scalar(x + i, u, count, s, &rule, tile);
-        for (size_t k = 0; k < count; k++) {
-            codes[i + k] = (int8_t)tile[k];
-        }
+        const int32_t v = qfw_round_quotient(x[i], &d, how->rounding, u);
+        codes[i] = (int8_t)code_of(v, &rule, &saturated);
     }
     return saturated;
 }

@@ -1,35 +1,19 @@
 #include "kernels/softmax.h"
 #include "base/elementary.h"
 #include "base/round.h"
-#include "base/scale.h"
 
-qfw_log2_scale qfw_log2_scale_of(float scale)
-{
-    const qfw_num s = qfw_num_f32(scale);
-    const qfw_log2_scale out = {(uint32_t)((s.mant * UINT64_C(3098164009)) >> 24), s.exp + 19};
-    return out;
-}
-
-/* The product is 0 or in [2^30, 2^48), so a shift up by 36 or more saturates it and one down by 63 or
- * more leaves 0: neither is made longer. */
-uint64_t qfw_distance(uint32_t below, const qfw_log2_scale *s)
-{
-    const uint64_t product = (uint64_t)below * s->mu, top = UINT64_C(1) << 36;
-    if (s->shift > 0) {
-        const int32_t up = s->shift < 36 ? s->shift : 36;
-        return product > top >> up ? top : product << up;
-    }
-    const uint64_t t = product >> (s->shift > -63 ? -s->shift : 63);
-    return t < top ? t : top;
-}
-
-/* floor(2^(31 + k) / sum) for 2^k <= sum < 2^(k+1), 30 <= k <= 46: in (2^30, 2^31]. By two digits,
- * of which the first numerator is at most 2^62 and the second below 2^15 sum < 2^62. */
+/* floor(2^(31 + k) / sum) for 2^k <= sum < 2^(k+1), 30 <= k <= 46: in (2^30, 2^31]. A bit at a time,
+ * as the helper that divides 64 bits is as large as an operation. */
 static uint32_t reciprocal(uint64_t sum, int k)
 {
-    const uint64_t first = UINT64_C(1) << (k + 16);
-    const uint64_t high = first / sum, low = ((first % sum) << 15) / sum;
-    return (uint32_t)((high << 15) + low);
+    uint64_t rest = UINT64_C(1) << k; /* < 2 sum */
+    uint32_t q = 0;
+    for (int i = 0; i < 32; i++) {
+        const bool one = rest >= sum;
+        q = q << 1 | (one ? 1u : 0u);
+        rest = (rest - (one ? sum : 0)) << 1;
+    }
+    return q;
 }
 
 /* Twice exp2 is at most 2^31, so p <= 2^30. */

@@ -8,17 +8,6 @@
 
 enum { QFW_MAX_CLASSES = 1 << 16 };
 
-/* The scale of logits times log2(e), as distances need it: mu * 2^shift. */
-typedef struct {
-    uint32_t mu; /* 2^30 < mu < 2^32 */
-    int32_t shift;
-} qfw_log2_scale;
-
-qfw_log2_scale qfw_log2_scale_of(float scale);
-
-/* floor(below * mu * 2^shift), at most 2^36; below < 2^16. */
-uint64_t qfw_distance(uint32_t below, const qfw_log2_scale *s);
-
 /* What a row leaves besides its probabilities: its largest logit and the sum of the powers, 2^30 for
  * the largest logit and at most 2^16 times that. */
 typedef struct {

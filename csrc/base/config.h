@@ -1,0 +1,120 @@
+/* What a core has. A desktop's has everything. Firmware that serves one plan may be compiled without
+ * what that plan does not use: the exporter defines these from the plan (pyqfw/features.py), and the
+ * compiler drops the rest. They change size and speed, never bits. */
+#ifndef QFW_BASE_CONFIG_H
+#define QFW_BASE_CONFIG_H
+
+/* Kernels are called by name, not through a table: the linker drops those that nothing calls. */
+#ifndef QFW_DIRECT
+#define QFW_DIRECT 0
+#endif
+
+/* 0: the core serves the plan with this CRC alone, and has no more than that uses. */
+#ifndef QFW_ANY_PLAN
+#define QFW_ANY_PLAN 1
+#define QFW_PLAN_CRC 0
+#endif
+
+/* Places that operations have operands at. */
+#ifndef QFW_PLACES
+#define QFW_PLACES 8
+#endif
+
+/* What a plan may use. */
+#ifndef QFW_HAS_ASYM /* Asym tensors */
+#define QFW_HAS_ASYM 1
+#endif
+#ifndef QFW_HAS_PACKED /* codes in slots without whole bytes */
+#define QFW_HAS_PACKED 1
+#endif
+#ifndef QFW_HAS_POW2 /* scales that are powers of two */
+#define QFW_HAS_POW2 1
+#endif
+#ifndef QFW_HAS_HALF_EVEN /* rounding half to even */
+#define QFW_HAS_HALF_EVEN 1
+#endif
+#ifndef QFW_HAS_WINDOWS /* convolutions and pools */
+#define QFW_HAS_WINDOWS 1
+#endif
+#ifndef QFW_HAS_SPLIT /* sums in chunks, brought back by a shift */
+#define QFW_HAS_SPLIT 1
+#endif
+#ifndef QFW_HAS_DIAGONAL /* gradients of products element by element */
+#define QFW_HAS_DIAGONAL 1
+#endif
+#ifndef QFW_HAS_COUNTERS /* qfw_set_counters */
+#define QFW_HAS_COUNTERS 1
+#endif
+#ifndef QFW_HAS_MICRO /* several micro-batches a step */
+#define QFW_HAS_MICRO 1
+#endif
+#ifndef QFW_HAS_FLOAT_STEP /* parameters that move by floats */
+#define QFW_HAS_FLOAT_STEP 1
+#endif
+#ifndef QFW_HAS_STATE /* optimizers with a state */
+#define QFW_HAS_STATE 1
+#endif
+#ifndef QFW_HAS_REQUANTIZE /* products that write codes */
+#define QFW_HAS_REQUANTIZE 1
+#endif
+#ifndef QFW_HAS_HINDSIGHT /* hindsight ranges */
+#define QFW_HAS_HINDSIGHT 1
+#endif
+#ifndef QFW_HAS_FIXED /* fixed ranges */
+#define QFW_HAS_FIXED 1
+#endif
+#ifndef QFW_HAS_ROW_SCALES /* rows with scales of their own */
+#define QFW_HAS_ROW_SCALES 1
+#endif
+#ifndef QFW_HAS_SHARED /* scales of several stretches */
+#define QFW_HAS_SHARED 1
+#endif
+#ifndef QFW_HAS_ADAMW /* AdamW */
+#define QFW_HAS_ADAMW 1
+#endif
+#ifndef QFW_HAS_FAR_CODES /* weights whose slots alone do not keep a sum within its bound */
+#define QFW_HAS_FAR_CODES 1
+#endif
+#ifndef QFW_HAS_F32_BIAS /* biases in Float32 of integer products */
+#define QFW_HAS_F32_BIAS 1
+#endif
+#ifndef QFW_HAS_S8_S16 /* products of int8 by int16 */
+#define QFW_HAS_S8_S16 1
+#endif
+#ifndef QFW_HAS_S16_S8 /* products of int16 by int8 */
+#define QFW_HAS_S16_S8 1
+#endif
+#ifndef QFW_HAS_S16_S16 /* products of int16 by int16 */
+#define QFW_HAS_S16_S16 1
+#endif
+#ifndef QFW_HAS_F32_PRODUCT /* products of floats */
+#define QFW_HAS_F32_PRODUCT 1
+#endif
+#ifndef QFW_HAS_ANY_CONVERT /* more conversions than floats to int8 and sums to one scale */
+#define QFW_HAS_ANY_CONVERT 1
+#endif
+#ifndef QFW_HAS_ANY_WIDEN /* more widening than a scale a column */
+#define QFW_HAS_ANY_WIDEN 1
+#endif
+
+#if QFW_ANY_PLAN &&                                                                             \
+    !(QFW_HAS_ASYM && QFW_HAS_PACKED && QFW_HAS_POW2 && QFW_HAS_HALF_EVEN && QFW_HAS_WINDOWS && \
+      QFW_HAS_SPLIT && QFW_HAS_DIAGONAL && QFW_HAS_COUNTERS && QFW_HAS_MICRO &&                 \
+      QFW_HAS_FLOAT_STEP && QFW_HAS_STATE && QFW_HAS_REQUANTIZE && QFW_HAS_HINDSIGHT &&         \
+      QFW_HAS_FIXED && QFW_HAS_ROW_SCALES && QFW_HAS_SHARED && QFW_HAS_ADAMW &&                 \
+      QFW_HAS_FAR_CODES && QFW_HAS_F32_BIAS && QFW_HAS_S8_S16 && QFW_HAS_S16_S8 &&              \
+      QFW_HAS_S16_S16 && QFW_HAS_F32_PRODUCT && QFW_HAS_ANY_CONVERT && QFW_HAS_ANY_WIDEN &&     \
+      QFW_PLACES == 8)
+#error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
+#endif
+
+/* How much is worked on at a time, which bits do not depend on: elements that are decoded and
+ * encoded, coefficients and channels side by side, rows of a split sum. They lie on the stack, of
+ * which a device has little. */
+#if QFW_DIRECT
+enum { QFW_TILE = 8, QFW_LANES = 1, QFW_CHANNELS = 4, QFW_TALL = 1 };
+#else
+enum { QFW_TILE = 32, QFW_LANES = 16, QFW_CHANNELS = 16, QFW_TALL = 4 };
+#endif
+
+#endif
