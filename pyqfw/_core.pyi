@@ -9,6 +9,7 @@ class _Lib:
     QFW_AS_BYTES: Final = 128
     QFW_AS_F32: Final = 1
     QFW_AS_INDEX: Final = 64
+    QFW_AS_PICK: Final = 2048
     QFW_AS_S16: Final = 4
     QFW_AS_S32: Final = 8
     QFW_AS_S8: Final = 2
@@ -22,9 +23,13 @@ class _Lib:
     QFW_DYNAMIC: Final = 0
     QFW_ERROR: Final = 4
     QFW_E_ARENA: Final = 16
+    QFW_E_BATCH: Final = 21
     QFW_E_BITS: Final = 5
     QFW_E_CONTAINER: Final = 6
     QFW_E_CRC: Final = 14
+    QFW_E_EMPTY: Final = 23
+    QFW_E_FEATURE: Final = 25
+    QFW_E_FLASH: Final = 24
     QFW_E_FLOAT: Final = 19
     QFW_E_GROUP: Final = 3
     QFW_E_KIND: Final = 4
@@ -39,6 +44,7 @@ class _Lib:
     QFW_E_ROWS: Final = 17
     QFW_E_SCALE: Final = 8
     QFW_E_SIZE: Final = 2
+    QFW_E_STATE: Final = 22
     QFW_E_VERSION: Final = 13
     QFW_E_ZERO_POINT: Final = 9
     QFW_F16: Final = 2
@@ -47,6 +53,7 @@ class _Lib:
     QFW_FAKE_QUANTIZE: Final = 2
     QFW_FAKE_QUANTIZE_BACKWARD: Final = 5
     QFW_FIXED: Final = 1
+    QFW_FLASH_UNIT: Final = 64
     QFW_FLOAT32: Final = 0
     QFW_FORWARD: Final = 0
     QFW_GRADIENT: Final = 1
@@ -61,7 +68,8 @@ class _Lib:
     QFW_INFER: Final = 4
     QFW_IO: Final = 2
     QFW_ISA_AVX2: Final = 1
-    QFW_ISA_COUNT: Final = 2
+    QFW_ISA_AVX512: Final = 2
+    QFW_ISA_COUNT: Final = 3
     QFW_ISA_PORTABLE: Final = 0
     QFW_IS_READ: Final = 512
     QFW_IS_WRITTEN: Final = 1024
@@ -74,6 +82,7 @@ class _Lib:
     QFW_OP_TENSORS: Final = 8
     QFW_OUTPUT: Final = 1
     QFW_PARAMETER: Final = 0
+    QFW_PICK: Final = 5
     QFW_PLAN_MAGIC: Final = 1347896913
     QFW_PLAN_VERSION: Final = 1
     QFW_QUANTIZE: Final = 0
@@ -83,6 +92,8 @@ class _Lib:
     QFW_SCRATCH: Final = 5
     QFW_SECTIONS: Final = 5
     QFW_STATE: Final = 2
+    QFW_STATE_MAGIC: Final = 1398228561
+    QFW_STATE_VERSION: Final = 1
     QFW_STOCHASTIC: Final = 2
     QFW_STRICT: Final = 1
     QFW_SYM: Final = 1
@@ -107,6 +118,7 @@ class _Lib:
     def qfw_gemm_s32(self, a0: Any, a1: Any, a2: Any, /) -> int: ...
     def qfw_get_progress(self, a0: Any, a1: Any, /) -> int: ...
     def qfw_host_compiler(self) -> Any: ...
+    def qfw_host_count_block(self, a0: Any, a1: int, a2: int, a3: Any, /) -> None: ...
     def qfw_host_float_enter(self) -> int: ...
     def qfw_host_float_leave(self, a0: int, /) -> None: ...
     def qfw_host_kernels(self, a0: int, /) -> Any: ...
@@ -119,11 +131,14 @@ class _Lib:
     def qfw_open(self, a0: Any, a1: int, a2: Any, a3: Any, /) -> int: ...
     def qfw_ops_all(self) -> Any: ...
     def qfw_pack(self, a0: Any, a1: int, a2: int, a3: int, a4: Any, /) -> int: ...
+    def qfw_resume(self, a0: Any, a1: Any, /) -> int: ...
     def qfw_run_section(self, a0: Any, a1: int, a2: Any, a3: int, /) -> int: ...
     def qfw_set_counters(self, a0: Any, a1: Any, a2: int, /) -> int: ...
     def qfw_set_progress(self, a0: Any, a1: Any, /) -> int: ...
+    def qfw_state_size(self, a0: Any, a1: Any, /) -> int: ...
     def qfw_status_text(self, a0: int, /) -> Any: ...
     def qfw_step(self, a0: Any, a1: Any, a2: Any, a3: int, a4: Any, /) -> int: ...
+    def qfw_store(self, a0: Any, a1: Any, /) -> int: ...
     def qfw_uniforms(self, a0: Any, a1: int, a2: int, a3: Any, /) -> None: ...
     def qfw_unpack(self, a0: Any, a1: int, a2: int, a3: int, a4: int, a5: Any, /) -> int: ...
     def qfw_version(self) -> Any: ...

@@ -113,9 +113,9 @@ def _loss(net: Session, batch: Batch) -> float:
 
 
 def _broken(net: Session) -> str | None:
-    """A parameter or state that is not finite."""
+    """A parameter, statistic or state that is not finite."""
     program = net.plan.program
-    for t in (*program.parameters.values(), *program.states.values()):
+    for t in (*program.kept.values(), *program.states.values()):
         if not isinstance(t.fmt, Float32):
             continue
         if not np.isfinite(net._spaces.parts(t, 1)[0].view(np.float32)).all():

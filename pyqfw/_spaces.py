@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from . import quant
 from ._arrays import Array
-from .formats import Float32, SymInt32
+from .formats import Float32, Format, SymInt32
 from .lower import Tensor
 from .lower.memory import NET_BYTES
 from .plan import Plan
@@ -35,6 +37,14 @@ class Spaces:
         """Parameters, gradients and state."""
         return self.arena[NET_BYTES : self._plan.layout.persistent_bytes]
 
+    def statistics(self) -> Array:
+        """Running statistics, which stand last among those."""
+        moving = [t for t in self._plan.program.statistics.values() if t.space == "arena"]
+        if not moving:
+            return self.arena[:0]
+        first = min(self._plan.layout.of(t)[0] for t in moving)
+        return self.arena[first : self._plan.layout.persistent_bytes]
+
     def parts(self, t: Tensor, rows: int) -> tuple[Array, Array, Array]:
         """Views of a tensor's codes, scales and zero points."""
         space = self.const if t.space == "const" else self.arena
@@ -43,17 +53,15 @@ class Spaces:
         return codes, scale.view(np.float32), zero.view(np.uint16)
 
     def read(self, t: Tensor, rows: int) -> QTensor:
-        """A copy of a tensor as it stands in memory."""
-        fmt = t.fmt
+        """A copy of a tensor as it stands in memory, in the order of memory."""
+        fmt = t.storage_format
         assert fmt is not None
-        shape = (rows, *t.shape) if t.rows else t.shape
+        shape = (rows, *t.storage_shape) if t.rows else t.storage_shape
         codes, scale, zero = (part.copy() for part in self.parts(t, rows if t.rows else 1))
         if isinstance(fmt, Float32):
             return QTensor(Stored(fmt, shape, codes, None, None))
-        if t.spread == "columns":
-            fmt = SymInt32(32, axis=-1)
-        elif t.spread == "rows":
-            fmt = SymInt32(32, axis="row")
+        if t.spread in ("columns", "rows"):
+            fmt, shape = _matrix(t, shape)
         elif t.spread == "grid":
             values = codes.view(np.int32) * scale.astype(np.longdouble)  # 55 bits
             return quantize(values.astype(np.float32).reshape(shape), Float32())
@@ -83,9 +91,26 @@ class Spaces:
         return False
 
 
+def _matrix(t: Tensor, shape: tuple[int, ...]) -> tuple[Format, tuple[int, ...]]:
+    """The format and shape of sums with a scale for each column or row of their matrix: axes that
+    a row of it spans are one."""
+    columns = t.size // t.positions
+    if t.spread == "rows" and t.positions == 1:
+        return SymInt32(32, axis=0), shape
+    if columns == 1 and t.spread == "columns":
+        return SymInt32(32), shape
+    at = len(shape) - 1
+    while prod(shape[at:]) < columns:
+        at -= 1
+    if t.spread == "columns" and shape[at] == columns:
+        return SymInt32(32, axis=at), shape
+    return SymInt32(32, axis=at if t.spread == "columns" else "row"), (*shape[:at], columns)
+
+
 def converted(stored: QTensor, t: Tensor) -> QTensor:
     """The same bits where the formats are equal, else the same values as near as it goes."""
-    assert t.fmt is not None
-    if isinstance(stored.format, Float32) and t.fmt != stored.format:
+    fmt = t.storage_format
+    assert fmt is not None
+    if isinstance(stored.format, Float32) and fmt != stored.format:
         quant.check_finite(stored.codes, f"'{t.name}'")
-    return stored.to(t.fmt, rounding="half_away")
+    return stored.to(fmt, rounding="half_away")

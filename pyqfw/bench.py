@@ -1,21 +1,24 @@
 """Benchmarks, each beside its peer in the same process, one thread on one core.
 
-A suite (bench_quant, bench_train) yields cases; `measure` times a case and its peer turn by turn
-and keeps the median and the quartiles of the per-round ratios. Rates of a shared machine move by
-tens of percent; those ratios hardly do.
+A suite (bench_quant, bench_gemm, bench_layers, bench_train) yields cases; `measure` times a case
+and its peer turn by turn and keeps the median and the quartiles of the per-round ratios. Rates of a
+shared machine move by tens of percent; those ratios hardly do. What is timed is the thread's own
+time, so that other work on the core does not count.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import os
 import platform
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from time import thread_time
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -27,6 +30,7 @@ Clock: TypeAlias = Callable[[], float]
 
 # A timing of less than this repeats the call: the clock and the interpreter stay below 0.1 %.
 MIN_SECONDS = 0.005
+WARM_UP = 5  # calls that are looked at
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Suite:
     without_torch: str  # a note more where torch is missing
 
 
-def measure(case: Case, repeats: int, clock: Clock = perf_counter) -> Row:
+def measure(case: Case, repeats: int, clock: Clock = thread_time) -> Row:
     """Times the case and its peer in interleaved rounds, the order swapping each round."""
     runs = [case.run] if case.peer_run is None else [case.run, case.peer_run]
     calls = [_calls_per_timing(run, clock) for run in runs]
@@ -113,9 +117,9 @@ def _time(run: Run, calls: int, clock: Clock) -> float:
 
 
 def _calls_per_timing(run: Run, clock: Clock) -> int:
-    """Warms the work up and finds how often it fits into a timing."""
+    """Warms the work up and finds how often it fits into a timing; its first calls may be slow."""
     run()
-    once = _time(run, 1, clock)
+    once = min(_time(run, 1, clock) for _ in range(WARM_UP))
     return max(1, min(10_000, round(MIN_SECONDS / once))) if once > 0 else 1
 
 
@@ -129,11 +133,15 @@ def quiet() -> Iterator[bool]:
     """One thread, pinned where the system can, no collector; yields whether it is pinned."""
     torch = optional("torch")
     threads = torch.get_num_threads() if torch else 0
+    blas = _blas_threads()
+    before = [get() for get, _ in blas]
     collecting = gc.isenabled()
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else None
     try:
         if torch:
             torch.set_num_threads(1)
+        for _, set_threads in blas:
+            set_threads(1)
         gc.disable()
         if cores:
             os.sched_setaffinity(0, {max(cores)})
@@ -143,8 +151,28 @@ def quiet() -> Iterator[bool]:
             os.sched_setaffinity(0, cores)
         if collecting:
             gc.enable()
+        for (_, set_threads), n in zip(blas, before, strict=True):
+            set_threads(n)
         if torch:
             torch.set_num_threads(threads)
+
+
+def _blas_threads() -> list[tuple[Callable[[], int], Callable[[int], object]]]:
+    """How many threads NumPy's OpenBLAS uses: what asks, and what sets; nothing where there is none
+    to be found."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return []
+    found: list[tuple[Callable[[], int], Callable[[int], object]]] = []
+    for path in sorted({word for word in maps if word.startswith("/") and "openblas" in word}):
+        library = ctypes.CDLL(path)
+        for start, end in (("scipy_", "64_"), ("scipy_", ""), ("", "64_"), ("", "")):
+            name = f"{start}openblas_{{}}_num_threads{end}"
+            if hasattr(library, name.format("set")):
+                found.append((library[name.format("get")], library[name.format("set")]))
+                break
+    return found
 
 
 def optional(name: str) -> Any:
@@ -229,6 +257,40 @@ def table(rows: Sequence[Row]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def put_into(
+    path: Path,
+    suite: Suite,
+    table: str,
+    machine: dict[str, str | None],
+    repeats: int,
+    notes: Sequence[str],
+) -> None:
+    """Writes a suite's section of a Markdown file: the one under its heading, or a new last one."""
+    told = ", ".join(f"{key} {value}" for key, value in machine.items() if value)
+    lines = [
+        f"## {suite.name}",
+        "",
+        f"`pyqfw bench {suite.name}`: {suite.title}; {repeats} rounds. {told}.",
+        "",
+        "```",
+        table,
+        "```",
+        "",
+        "\n\n".join(notes),
+        "",
+    ]
+    text = path.read_text(encoding="utf-8") if path.exists() else "# Performance\n"
+    parts = [part.rstrip() + "\n" for part in re.split(r"^(?=## )", text, flags=re.MULTILINE)]
+    section = "\n".join(lines)
+    for k, part in enumerate(parts):
+        if part.startswith(f"## {suite.name}\n"):
+            parts[k] = section
+            break
+    else:
+        parts.append(section)
+    path.write_text("\n".join(part.rstrip() + "\n" for part in parts), encoding="utf-8")
 
 
 def _digits(value: float) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from .formats import Float32
 from .lower import Op, Program, Tensor
 from .lower.ir import Watch
+from .lower.requantize import ABSOLUTE
 from .tensor import QTensor
 
 FLT_MIN, FLT_MAX = np.float32(2.0**-126), np.finfo(np.float32).max
@@ -26,11 +27,12 @@ def gains(
     found: dict[str, np.float32] = {}
     for op in ran:
         for w in watched:
-            if op is w.product and w.incoming is not None:
+            if op is w.maker and w.incoming is not None:
                 scales[w.gain] = _scale(read(w.incoming))
             if op is w.op:
                 source = read(w.source)
-                found[w.gain] = _gain(_largest(source), scales.get(w.gain, _scale(source)))
+                own = np.float32(1) if w.absolute else _scale(source)
+                found[w.gain] = _gain(_largest(source), scales.get(w.gain, own))
     return found
 
 
@@ -40,15 +42,17 @@ def _scale(t: QTensor) -> np.float32:
 
 
 def _largest(t: QTensor) -> Fraction:
-    """The largest magnitude, exactly: columns have a scale each, or all have one."""
+    """The largest magnitude, exactly: rows have a scale each, or columns, or all have one."""
     if isinstance(t.format, Float32):
         return Fraction(float(np.abs(t.codes).max(initial=0)))
     codes = t.codes.astype(np.int64)
     if t.zero_point is not None:
         codes -= np.int64(t.zero_point)
     assert t.scale is not None
-    sizes = np.abs(codes).reshape(-1, t.scale.size if t.scale.size > 1 else codes.size).max(axis=0)
-    each = np.broadcast_to(t.scale.reshape(-1), sizes.shape)
+    by_row = t.format.axis in ("row", 0)
+    runs = (t.scale.size, -1) if by_row or t.scale.size == 1 else (-1, t.scale.size)
+    sizes = np.abs(codes).reshape(runs).max(axis=1 if runs[1] == -1 else 0)
+    each = t.scale.reshape(-1)
     return max(int(m) * Fraction(float(s)) for m, s in zip(sizes, each, strict=True))
 
 
@@ -74,5 +78,7 @@ def relation(program: Program, gain: str) -> tuple[object, ...] | None:
     op = next((op for op in program.all_ops if t in op.used[1:]), None)
     if t is None or op is None or op.places[0] is None:
         return None
+    if op.kernel == "convert" and op.params.get(ABSOLUTE):
+        return op.places[0].fmt, 1
     a = op.places[1] if op.kernel == "product_s32" else op.places[4] or op.places[1]
     return None if a is None else (op.places[0].fmt, a.name, a.fmt)

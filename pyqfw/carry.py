@@ -1,4 +1,4 @@
-"""What one session hands to another: parameters, state, gains and progress."""
+"""What one session hands to another: parameters, statistics, state, gains and progress."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 
 def over(source: Session, net: Session) -> None:
-    """Parameters, and with the same optimizer its state; gains that are relative to the same."""
+    """Parameters, statistics, and with the same optimizer its state; gains that are relative to the
+    same."""
     mine, theirs = net._plan.program, source._plan.program
     for name, t in mine.parameters.items():
-        stored = source.tensor(name)
+        stored = source._spaces.read(theirs.parameters[name], 1)
         if name in source._source and stored.format != t.fmt:
             net._spaces.write(t, net._encoded(t, source._source[name]))
         else:
             net._spaces.write(t, converted(stored, t))
     net._source = dict(source._source)
+    for name, t in mine.statistics.items():
+        net._spaces.write(t, source._spaces.read(theirs.statistics[name], 1))
     same = net._plan.request.optimizer == source._plan.request.optimizer
     for name, t in mine.states.items():
         if same and name in theirs.states:

@@ -1,4 +1,5 @@
-"""The command `pyqfw`: what is installed, and how fast it is here."""
+"""The command `pyqfw`: what is installed, and how fast it is here; other commands are in modules
+of their own."""
 
 from __future__ import annotations
 
@@ -10,20 +11,39 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from importlib import metadata, util
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from . import __version__, bench, bench_quant, bench_train, quant
+from . import (
+    __version__,
+    bench,
+    bench_gemm,
+    bench_layers,
+    bench_quant,
+    bench_train,
+    cli_demo,
+    cli_inspect,
+    cli_mcu,
+    cli_report,
+    cli_train,
+    quant,
+)
+from .cli_common import Parser, positive
+from .errors import QfwError
 
-EXTRAS = ("torch", "ml_dtypes", "pytest", "hypothesis")
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says in one sentence what is wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` shows what is possible)\n")
+EXTRAS = (
+    "torch",
+    "matplotlib",
+    "sklearn",
+    "seglearn",
+    "unicorn",
+    "ziglang",
+    "ml_dtypes",
+    "pytest",
+    "hypothesis",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,24 +54,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = command(args)
         sys.stdout.flush()
         return status
+    except (QfwError, OSError) as e:
+        if isinstance(e, BrokenPipeError):  # `pyqfw info | head -1`: the reader has what it wanted
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        else:
+            print(f"pyqfw: {e}", file=sys.stderr)
+        return 1
     except MemoryError:
         print("pyqfw: there is not enough memory for that size", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # `pyqfw info | head -1`: the reader has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="pyqfw",
         description="Training with low-bit integers: the tools around the library.",
         epilog="example: pyqfw info",
     )
     parser.add_argument("--version", action="version", version=f"pyqfw {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True, title="commands")
+
+    for module in (cli_demo, cli_train, cli_inspect, cli_report, cli_mcu):
+        module.add(commands)
 
     info = commands.add_parser(
         "info",
@@ -70,6 +96,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     suites = benches.add_subparsers(metavar="suite", required=True, title="suites")
     _quant_parser(suites)
+    _plain_parser(
+        suites,
+        "gemm",
+        "matrix products in integers and float32",
+        "Matrix products beside NumPy's sgemm",
+        bench_gemm.suite,
+    )
+    _plain_parser(
+        suites,
+        "layers",
+        "training steps of single layers",
+        "Training steps of single layers beside torch float32 (if installed)",
+        bench_layers.suite,
+    )
     _train_parser(suites)
     return parser
 
@@ -92,24 +132,43 @@ def _quant_parser(suites: Any) -> None:
     _bench_options(q, lambda args: bench_quant.suite(args.elements))
 
 
+def _plain_parser(
+    suites: Any, name: str, what: str, beside: str, suite: Callable[[], bench.Suite]
+) -> None:
+    """A suite without options of its own."""
+    parser = suites.add_parser(
+        name,
+        help=what,
+        description=f"{beside}, in interleaved rounds on one pinned thread.",
+        epilog=f"example: pyqfw bench {name} --repeats 5 --json > {name}.json",
+    )
+    _bench_options(parser, lambda _: suite())
+
+
 def _train_parser(suites: Any) -> None:
-    sizes = " ".join(map(str, bench_train.BATCHES))
+    models = ", ".join(f"{name} ({m.title})" for name, m in bench_train.MODELS.items())
     t = suites.add_parser(
         "train",
-        help=f"the training step of an MLP {bench_train.MODEL}",
-        description=f"The training step of an MLP {bench_train.MODEL} by policy, optimizer and "
-        "batch, beside torch float32 (if installed), in interleaved rounds on one pinned thread.",
-        epilog="example: pyqfw bench train --batch 64 1 --repeats 5 --json > train.json",
+        help="training steps of an MLP and two convolutional networks",
+        description="Training steps by model, policy, optimizer and batch, beside torch float32 "
+        f"(if installed), in interleaved rounds on one pinned thread. Models: {models}.",
+        epilog="example: pyqfw bench train --model har --batch 64 1 --repeats 5 --json >train.json",
+    )
+    t.add_argument(
+        "--model",
+        nargs="+",
+        choices=bench_train.MODELS,
+        default=tuple(bench_train.MODELS),
+        help="one or several (default: all)",
     )
     t.add_argument(
         "--batch",
         type=_batch,
         nargs="+",
-        default=bench_train.BATCHES,
         metavar="N",
-        help=f"rows of a step, one size or several (default: {sizes})",
+        help="rows of a step, one size or several (default: each model's own, such as 64 1)",
     )
-    _bench_options(t, lambda args: bench_train.suite(args.batch))
+    _bench_options(t, lambda args: bench_train.suite(args.model, args.batch))
 
 
 def _bench_options(
@@ -117,21 +176,20 @@ def _bench_options(
 ) -> None:
     """What every suite has."""
     parser.add_argument(
-        "--repeats", type=_positive, default=15, metavar="N", help="rounds (default: %(default)s)"
+        "--repeats", type=positive, default=15, metavar="N", help="rounds (default: %(default)s)"
     )
     isas = quant.core_info()["isas"]
     parser.add_argument("--isa", choices=isas, help="use this instruction set (default: the best)")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.add_argument(
+        "--into",
+        metavar="FILE",
+        help="also put the table into this Markdown file, under its heading",
+    )
+    parser.add_argument(
         "--check", action="store_true", help="exit with 1 if a bar is missed or none is there"
     )
     parser.set_defaults(command=_bench, suite=suite)
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer >= 1, not {text!r}")
-    return int(text)
 
 
 def _batch(text: str) -> int:
@@ -207,11 +265,13 @@ def _bench(args: argparse.Namespace) -> int:
         }
         print(json.dumps(report, indent=2))
     else:
-        print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
         where = "pinned to one core" if pinned else "not pinned"
-        print(f"{suite.title}, {args.repeats} rounds, one thread, {where}\n")
+        told = ", ".join(f"{key} {value}" for key, value in machine.items() if value)
+        print(f"{told}\n{suite.title}, {args.repeats} rounds, one thread, {where}\n")
         print(bench.table(rows))
         print("\n" + "\n".join(notes))
+    if args.into:
+        bench.put_into(Path(args.into), suite, bench.table(rows), machine, args.repeats, notes)
     return _checked(suite.name, rows) if args.check else 0
 
 

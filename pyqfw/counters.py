@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isnan, log2, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ._arrays import Array
 from .formats import Float32
 from .lower.ir import Program, Role, Tensor
+
+if TYPE_CHECKING:
+    from .session import Session
 
 _COUNTS = ("written", "saturated", "asked", "unmoved", "dead", "doubled", "halved")
 RECORD = np.dtype([*((name, "<u8") for name in _COUNTS), ("least", "<f4"), ("most", "<f4")])
@@ -95,6 +99,18 @@ class Counters(Mapping[str, Counter]):
             ).rstrip()
             for row in rows
         )
+
+
+class CounterLog:
+    """A callback of `fit` that keeps the counters of each epoch, for `q.report`; the net counts
+    from here on."""
+
+    def __init__(self, net: Session) -> None:
+        self.epochs: list[Counters] = []
+        net.count()
+
+    def __call__(self, net: Session, history: object) -> None:
+        self.epochs.append(net.counters(reset=True))
 
 
 def counted(program: Program) -> dict[int, Tensor]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from . import formats, nn, optim, policy
 from ._arrays import Array
+from .data.standardize import Standardize
 from .errors import QfwError
 from .plan import Request
 
@@ -26,6 +27,7 @@ _ROOMS: dict[str, ModuleType | SimpleNamespace] = {
     "optim": optim,
     "formats": formats,
     "policy": policy,
+    "data": SimpleNamespace(Standardize=Standardize),
     "plan": SimpleNamespace(Request=Request),
 }
 _FLOATS = ("inf", "-inf", "nan")
@@ -85,7 +87,7 @@ def _object_to_json(value: object, where: str) -> dict[str, Any]:
         "type": name,
         "fields": {n: to_json(getattr(value, n), f"{where}.{n}") for n in given},
     }
-    if isinstance(value, nn.Module) and not value.requires_grad:
+    if isinstance(value, nn.Layer) and not value.requires_grad:
         found["requires_grad"] = False
     return found
 
@@ -100,7 +102,7 @@ def _object_from_json(cls: Any, given: dict[str, Any], where: str) -> Any:
         case {"fields": dict(values)} if cls is not nn.Sequential and len(given) == 1:
             return _made(cls, values, where)
         case {"fields": dict(values), "requires_grad": False} if len(given) == 2:
-            if issubclass(cls, nn.Module) and cls is not nn.Sequential:
+            if issubclass(cls, nn.Layer):
                 return _made(cls, values, where).requires_grad_(False)
     raise QfwError(f"{where}: {_short(given)} describes no {cls.__name__}")
 
@@ -149,6 +151,15 @@ def _class_of(name: str, where: str) -> Any:
     if cls is None or not _is_description(cls):
         raise QfwError(f"{where}: {_short(name)} is no class that this version of pyqfw can make")
     return cls
+
+
+def is_description(model: nn.Module) -> bool:
+    """Whether a model is made of modules of pyqfw alone, and its forward is not code."""
+    return _is_description(type(model)) and all(map(is_description, _children(model)))
+
+
+def _children(model: nn.Module) -> list[nn.Module]:
+    return [child for _, child in model.named_children()]
 
 
 def _is_description(cls: object) -> bool:

@@ -6,6 +6,7 @@ numbers of rows below which something is found were measured; that page says on 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import ceil, log2
@@ -15,6 +16,8 @@ from . import nn
 from .formats import Asym, Float32, Format, Sym
 from .lower import Node, Op, Program, Tensor
 from .lower.context import INSIDE
+from .lower.norm import form_of
+from .lower.trace import leading
 
 if TYPE_CHECKING:
     from .plan import Request
@@ -145,14 +148,13 @@ def _double_requantization(case: Case) -> Iterator[Fact]:
 @_rule("mask-not-kept", "warning")
 def _mask_not_kept(case: Case) -> Iterator[Fact]:
     """A fixed range that is no Quant's: errors pass where its codes saturated."""
-    order = {node.path: i for i, node in enumerate(case.nodes)}
+    passed = {case.nodes[i].path for i in leading(case.nodes)}
     if case.request.loss is None:
         return
     for path, t, fmt in case.stored():
-        if isinstance(fmt.range, str) or path not in order:
+        if isinstance(fmt.range, str) or path not in passed:
             continue
-        passed = any(node.learns for node in case.nodes[: order[path] + 1])
-        if passed and not any(_masks(op, t) for op in case.program.sections["backward"]):
+        if not any(_masks(op, t) for op in case.program.sections["backward"]):
             yield Fact(
                 path,
                 f"its wire is {fmt!r} by the policy: codes saturate there, and errors pass all "
@@ -180,10 +182,7 @@ def _batch_granularity(case: Case) -> Iterator[Fact]:
 
 @_rule("softmax-before-cross-entropy", "warning")
 def _softmax_before_cross_entropy(case: Case) -> Iterator[Fact]:
-    if not isinstance(case.request.loss, nn.CrossEntropyLoss):
-        return
-    through = (nn.Quant, nn.Flatten)  # leave what a softmax made a softmax
-    last = next((n for n in reversed(case.nodes) if not isinstance(n.layer, through)), None)
+    last = _logits(case)
     if last is not None and isinstance(last.layer, nn.Softmax):
         yield Fact(
             last.path,
@@ -191,6 +190,40 @@ def _softmax_before_cross_entropy(case: Case) -> Iterator[Fact]:
             "can be more than e times as likely as another, and gradients are small",
             "leave this layer out; softmax what predict returns, where probabilities are wanted",
         )
+
+
+@_rule("bounded-logits", "warning")
+def _bounded_logits(case: Case) -> Iterator[Fact]:
+    last = _logits(case)
+    if last is not None and isinstance(last.layer, (nn.Sigmoid, nn.Tanh)):
+        most = "e" if isinstance(last.layer, nn.Sigmoid) else "e^2"
+        yield Fact(
+            last.path,
+            f"CrossEntropyLoss takes logits of any size: behind this layer no class can be more "
+            f"than {most} times as likely as another",
+            "leave this layer out, or take MSELoss",
+        )
+
+
+def _logits(case: Case) -> Node | None:
+    """The layer that makes what a cross-entropy reads; Quant and Flatten change nothing of that."""
+    if not isinstance(case.request.loss, nn.CrossEntropyLoss):
+        return None
+    through = (nn.Quant, nn.Flatten)
+    return next((n for n in reversed(case.nodes) if not isinstance(n.layer, through)), None)
+
+
+@_rule("norm-of-one", "warning")
+def _norm_of_one(case: Case) -> Iterator[Fact]:
+    """What is normalised by itself is 0, and then the bias."""
+    for node in case.nodes:
+        if isinstance(node.layer, (nn.LayerNorm, nn.GroupNorm)) and form_of(node).length == 1:
+            yield Fact(
+                node.path,
+                f"{node.layer} normalises each element of {node.in_shape} by itself: what comes "
+                "out is its bias, or 0, whatever goes in",
+                "fewer groups, or more axes: something to compare with",
+            )
 
 
 # --- parameters and state -------------------------------------------------------------------------
@@ -351,8 +384,10 @@ def _second_moment_bits(case: Case) -> Iterator[Fact]:
 
 
 def _owner(t: Tensor) -> str:
-    """The layer of a parameter ("0.weight"), its gradient or state, or of a wire ("0:wire")."""
+    """The layer of a parameter ("0.weight"), its gradient or state, of a wire ("0:wire") or of an
+    error, which may be one of several ("0+1:error")."""
     name = t.name.partition(":")[0]
+    name = re.sub(r"\+\d+$", "", name) if t.role == "error" else name
     return name.rpartition(".")[0] if t.lasts else name
 
 

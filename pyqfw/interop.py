@@ -10,15 +10,38 @@ from .errors import QfwError
 from .plan import compile
 from .session import Session
 
+_CONV = (
+    *("in_channels", "out_channels", "kernel_size", "stride", "padding"),
+    *("dilation", "groups", "bias", "padding_mode"),
+)
+
 # A class of torch.nn and the arguments that its layers keep as attributes. Ours has the same name.
+_MAX_POOL = ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode")
+_AVG_POOL = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
 _LAYERS = {
+    "AdaptiveAvgPool1d": ("output_size",),
+    "AdaptiveAvgPool2d": ("output_size",),
+    "AvgPool1d": _AVG_POOL,
+    "AvgPool2d": (*_AVG_POOL, "divisor_override"),
+    "BatchNorm1d": ("num_features", "eps", "momentum", "affine", "track_running_stats", "bias"),
+    "BatchNorm2d": ("num_features", "eps", "momentum", "affine", "track_running_stats", "bias"),
+    "Conv1d": _CONV,
+    "Conv2d": _CONV,
+    "ConvTranspose1d": (*_CONV, "output_padding"),
+    "ConvTranspose2d": (*_CONV, "output_padding"),
     "Dropout": ("p",),
     "Flatten": ("start_dim", "end_dim"),
+    "GroupNorm": ("num_groups", "num_channels", "eps", "affine", "bias"),
     "LayerNorm": ("normalized_shape", "eps", "elementwise_affine", "bias"),
     "LeakyReLU": ("negative_slope",),
     "Linear": ("in_features", "out_features", "bias"),
+    "MaxPool1d": _MAX_POOL,
+    "MaxPool2d": _MAX_POOL,
     "ReLU": ("inplace",),
+    "ReLU6": ("inplace",),
+    "Sigmoid": (),
     "Softmax": ("dim",),
+    "Tanh": (),
 }
 
 
@@ -26,7 +49,8 @@ def from_torch(module: Any, *, input_shape: Any, **arguments: Any) -> Session:
     """A session of a torch.nn.Sequential of layers that we have, with its weights.
 
     `input_shape` (without the batch axis) and the rest are `q.compile`'s. Names are PyTorch's, so
-    `state_dict` goes back; an Identity is left out. A frozen layer stays frozen.
+    `state_dict` goes back; an Identity is left out. A frozen layer stays frozen; a BatchNorm then
+    takes its running statistics in a step too.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(module, torch.nn.Module):
@@ -64,7 +88,11 @@ def _layer(layer: Any, path: str, torch: Any) -> nn.Module:
             f"Identity and Sequential"
         )
     _check_hooks(path, layer)
-    made: nn.Module = ours(**{argument: _argument(layer, argument) for argument in _LAYERS[name]})
+    given = {argument: _argument(layer, argument) for argument in _LAYERS[name]}
+    try:
+        made: nn.Module = ours(**given)
+    except QfwError as e:
+        raise type(e)(f"from_torch: layer '{path}': {e}") from e
     learns = {p.requires_grad for p in layer.parameters()}
     if len(learns) > 1:
         raise QfwError(
@@ -78,7 +106,7 @@ def _argument(layer: Any, name: str) -> Any:
     """An argument of a layer; a bias that it was made without, or had no weight to go with."""
     if name != "bias":
         return getattr(layer, name)
-    return layer.bias is not None or not getattr(layer, "elementwise_affine", True)
+    return layer.bias is not None or layer.weight is None
 
 
 def _is_sequential(module: Any, torch: Any) -> bool:

@@ -13,13 +13,14 @@ import numpy as np
 
 from . import _arrays as arrays
 from . import nn, optim, wire
+from .data.standardize import Standardize
 from .errors import QfwError, ShapeError
 from .findings import Case, Finding, examine
 from .formats import Float32
 from .lower import Memory, Node, Op, Program, lower, plan_memory, trace
 from .lower.ir import SECTIONS
 from .policy import Policy
-from .report import memory_table, print_plan
+from .printout import memory_table, print_plan
 
 MAX_BATCH = 1 << 24
 
@@ -37,6 +38,7 @@ class Request:
     seed: int
     train: tuple[str, ...] | None = None
     micro_batches: int = 1
+    preprocess: Standardize | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -92,8 +94,12 @@ class Plan:
 
     @property
     def may_fail_late(self) -> bool:
-        """Whether an operation that refuses NaN and infinity comes after what lasts was written."""
-        late = dropwhile(lambda op: not any(t.lasts for t in op.written), self.ops)
+        """Whether an operation that refuses NaN and infinity comes after what lasts was written,
+        but for running statistics: those come first."""
+        known = set(self.program.statistics)
+        late = dropwhile(
+            lambda op: not any(t.lasts and t.name not in known for t in op.written), self.ops
+        )
         makes_codes = ("convert", "accumulate")
         return any(
             op.kernel == "clip_factor"
@@ -123,13 +129,13 @@ class Plan:
         rows = self.rows
         tensors = self.program.tensors
         numbers = {id(t): i for i, t in enumerate(tensors)}
+        asked = {name: getattr(self.request, name) for name in ("preprocess", "loss", "optimizer")}
         content = {
             "batch": self.batch,
             "micro_batches": self.micro_batches,
             "seed": self.seed,
             "input_shape": list(self.request.input_shape),
-            "loss": None if self.request.loss is None else repr(self.request.loss),
-            "optimizer": None if self.request.optimizer is None else repr(self.request.optimizer),
+            **{name: None if v is None else repr(v) for name, v in asked.items()},
             "policy": repr(self.policy),
             "layers": [
                 {
@@ -150,7 +156,7 @@ class Plan:
                     "name": t.name,
                     "role": t.role,
                     "space": t.space,
-                    "format": "bytes" if t.fmt is None else repr(t.fmt),
+                    "format": t.told,
                     "shape": list(t.shape),
                     "rows": t.rows,
                     "bytes": t.nbytes(rows),
@@ -166,6 +172,7 @@ class Plan:
                         "tensors": [None if t is None else numbers[id(t)] for t in op.places],
                         "params": {str(i): value for i, value in op.params.items()},
                         "flags": op.flags,
+                        "window": None if op.window is None else op.window._asdict(),
                         "macs": op.macs,
                         "note": op.note,
                     }
@@ -193,18 +200,18 @@ def compile(
     policy: Policy | None = None,
     batch: int = 1,
     micro_batches: int = 1,
-    preprocess: object = None,
+    preprocess: Standardize | None = None,
     seed: int = 0,
 ) -> Plan:
     """A plan for steps of up to `batch` rows; without a loss, for inference alone.
 
     `input_shape` is without the batch axis. The same seed gives the same float initial weights
     under every policy. With `micro_batches` a step's rows are run so many parts at a time, and
-    memory is for ceil(batch / micro_batches) rows.
+    memory is for ceil(batch / micro_batches) rows. `preprocess`, a `q.data.Standardize`, is the
+    plan's first operation: the net takes rows as they were recorded.
     """
-    if preprocess is not None:
-        raise QfwError(f"preprocess must be None, not {preprocess!r}: not supported yet")
-    settings: Any = (input_shape, loss, optimizer, policy, batch, seed, None, micro_batches)
+    settings: Any = (input_shape, loss, optimizer, policy, batch, seed)
+    settings = (*settings, None, micro_batches, preprocess)
     return build(Request(model, *settings))
 
 
@@ -225,8 +232,8 @@ def build(request: Request, watching: bool = False) -> Plan:
     if request.optimizer is not None:
         optim.check_names(request.optimizer, _parameters(nodes))
     parts = request.micro_batches
-    given = (request.policy, request.loss, request.optimizer)
-    program = lower(nodes, *given, -(-request.batch // parts), parts, watching)
+    given = (request.input_shape, request.policy, request.loss, request.optimizer)
+    program = lower(nodes, *given, -(-request.batch // parts), parts, watching, request.preprocess)
     memory = plan_memory(program)
     if memory.arena_bytes >= 2**31 or memory.const_bytes >= 2**31:
         raise QfwError(f"the plan needs {memory.arena_bytes} bytes of arena; 2^31 - 1 is the most")
@@ -241,12 +248,16 @@ def _parameters(nodes: list[Node]) -> list[str]:
 def _checked(r: Request) -> Request:
     """The request with every field of its type and in its range."""
     policy = Policy.float32() if r.policy is None else r.policy
+    shape = _shape(r.input_shape)
     batch = arrays.integer(r.batch, "batch", 1, MAX_BATCH)
     if r.optimizer is not None and r.loss is None:
         raise QfwError("an optimizer needs a loss: pass loss=, or leave optimizer out")
+    preprocess = r.preprocess
+    if preprocess is not None:
+        _typed(preprocess, Standardize, "preprocess", "a q.data.Standardize").check(shape)
     return Request(
         _typed(r.model, nn.Module, "model", "a layer or nn.Sequential"),
-        _shape(r.input_shape),
+        shape,
         None if r.loss is None else _typed(r.loss, nn.Loss, "loss", "nn.CrossEntropyLoss()"),
         None if r.optimizer is None else _optimizer(r.optimizer),
         _typed(policy, Policy, "policy", "a q.Policy such as Policy.int8()"),
@@ -254,6 +265,7 @@ def _checked(r: Request) -> Request:
         arrays.word(r.seed, "seed"),
         r.train,
         _micro_batches(r.micro_batches, batch),
+        preprocess,
     )
 
 

@@ -48,7 +48,7 @@ __all__ = [
 P = ParamSpec("P")
 _STREAM_BYTES = 2**24  # more than a core's caches hold
 _IN_RANGE = ("inclusive", "strict")
-_ISAS = ("portable", "avx2")
+_ISAS = ("portable", "avx2", "avx512")
 _ERRORS = {
     lib.QFW_E_SIZE: ShapeError,
     lib.QFW_E_GROUP: ShapeError,
@@ -78,6 +78,26 @@ def isa(name: str) -> Iterator[None]:
         yield
     finally:
         _isa.reset(token)
+
+
+class Blocks:
+    """Counts how often each block of an emulated program's code runs: `hook` and `user` are the
+    addresses of a function and its argument for the emulator."""
+
+    def __init__(self, origin: int, size: int) -> None:
+        slots = size // 2
+        self.entered = np.zeros(slots, np.uint64)
+        self.bytes = np.zeros(slots, np.uint32)
+        self._blocks = ffi.new("qfw_host_blocks *", {"origin": origin, "slots": slots})
+        self._blocks.entered = ffi.from_buffer("uint64_t[]", self.entered)
+        self._blocks.bytes = ffi.from_buffer("uint32_t[]", self.bytes)
+        self.hook = int(ffi.cast("uintptr_t", ffi.addressof(lib, "qfw_host_count_block")))
+        self.user = int(ffi.cast("uintptr_t", self._blocks))
+
+    @property
+    def strays(self) -> int:
+        """Blocks that were not counted."""
+        return int(self._blocks.strays)
 
 
 def core_info() -> dict[str, Any]:
@@ -409,3 +429,19 @@ def convert(
     _run(f"{src.format} to {dst.format}", data, lib.qfw_convert, *args)
     del keep_src, keep_dst  # they held the buffers
     return int(saturated[0])
+
+
+def product(a: Array, b: Array, out: Array) -> None:
+    """out = a b^T for int8 and int16 into int32, or for float32: what layers are made of.
+
+    a is m x k, b is n x k, out m x n, all in C order.
+    """
+    (m, k), (n, _) = a.shape, b.shape
+    gemm = ffi.new("qfw_gemm *")
+    gemm.a, gemm.b = _read(a), _read(b)
+    gemm.a_width, gemm.b_width = 8 * a.itemsize, 8 * b.itemsize
+    gemm.m, gemm.n, gemm.k = m, n, k
+    gemm.a_row, gemm.a_col, gemm.b_row, gemm.b_col = k, 1, 1, k
+    floats = a.dtype == np.float32
+    pointer = ffi.cast("float *" if floats else "int32_t *", _write(out))
+    _check((lib.qfw_gemm_f32 if floats else lib.qfw_gemm_s32)(kernels(), gemm, pointer), "product")

@@ -1,118 +1,177 @@
-"""A plan as text."""
+"""report: one self-contained HTML page about a net and its training."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from html import escape
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .lower.ir import ROLES, SECTIONS, Op, Program, Tensor
-from .lower.memory import NET_BYTES, Memory
+import numpy as np
+import numpy.typing as npt
+
+from . import report_figures as figures
+from ._files import replace_file
+from .counters import CounterLog
+from .errors import QfwError
+from .fit import History
+from .mcu import Run
+from .metrics import confusion
+from .report_facts import Codes, blocks, codes, instructions
+from .session import Session
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-GROUPS = {
-    "parameters": "parameter",
-    "gradients": "gradient",
-    "state": "state",
-    "wires": "wire",
-    "errors": "error",
-    "scratch": "scratch",
-}
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222 }
+body { max-width: 1100px; margin: 2em auto; padding: 0 1em }
+h1 { font-size: 1.6em } h2 { font-size: 1.2em; margin-top: 2em; border-bottom: 1px solid #ddd }
+figure { margin: 1em 0 } figure img { max-width: 100% }
+figcaption { color: #555; font-size: 0.9em }
+table { border-collapse: collapse; font-size: 0.85em }
+td, th { padding: 2px 10px; text-align: left }
+th { border-bottom: 1px solid #999 } td.n { text-align: right; font-variant-numeric: tabular-nums }
+.facts td:first-child { color: #555; white-space: nowrap } .wide { overflow-x: auto }
+"""
 
 
-def memory_table(program: Program, memory: Memory) -> dict[str, Any]:
-    """Bytes by role. Wires, errors and scratch share memory: their sums exceed what they take."""
-    sums = dict.fromkeys(GROUPS, 0)
-    const = 0
-    for t in program.tensors:
-        name = next(n for n, role in GROUPS.items() if role == t.role)
-        if t.space == "arena":
-            sums[name] += t.nbytes(program.batch)
-        elif t.space == "const":
-            const += t.nbytes(program.batch)
-    ops = program.all_ops
-    at = min(memory.peak_op, len(ops) - 1)
-    return {
-        **sums,
-        "core": NET_BYTES,
-        "lasting": memory.persistent_bytes,
-        "transient": memory.arena_bytes - memory.persistent_bytes,
-        "peak": memory.peak,
-        "peak_at": f"{at}: {ops[at].kernel} ({ops[at].layer})",
-        "arena": memory.arena_bytes,
-        "const": const,
-    }
+def report(
+    net: Session,
+    path: str | PathLike[str] = "report.html",
+    *,
+    history: History | None = None,
+    twin: History | None = None,
+    data: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    classes: Sequence[str] = (),
+    counters: CounterLog | None = None,
+    run: Run | None = None,
+    title: str = "pyqfw report",
+) -> Path:
+    """Writes a page with what is given, and returns its path; the net stays as it is.
 
-
-def print_plan(plan: Plan) -> str:
-    """Operations with formats, bytes, MACs and headroom, then the memory table."""
-    r = plan.request
-    aim = r.optimizer or ("no optimizer" if r.loss else "inference alone")
-    parts = f" in {r.micro_batches} micro-batches of {plan.rows}" if r.micro_batches > 1 else ""
-    lines = [f"plan: batch {r.batch}{parts}, seed {r.seed}, {r.policy!r}, {aim}"]
-    rows = [("", "operation", "layer", "writes", "bytes", "MACs/row", "")]
-    number = 0
-    for section in SECTIONS:
-        ops = plan.program.sections[section]
-        for i, op in enumerate(ops):
-            rows.append((f"{number:>3}", *_op_line(op, plan.rows)))
-            if i == 0:
-                rows[-1] = (f"{section}\n{rows[-1][0]}", *rows[-1][1:])
-            number += 1
-    lines += _table(rows)
-    memory = plan.memory()
-    lines += ["", "memory, bytes"]
-    lines += [f"  {name:<12}{memory[name]:>10}" for name in GROUPS]
-    lines.append(f"  {'core':<12}{memory['core']:>10}")
-    lines.append(
-        f"  {'arena':<12}{memory['arena']:>10}   {memory['lasting']} last, {memory['transient']} "
-        f"are shared by wires, errors and scratch"
+    Always: the memory map of a step, codes of parameters and state. `history` of `fit`, `twin` of
+    the float32 twin: loss and accuracy. `data` (x, y): the confusion matrix, codes and quantization
+    errors of a step's wires, errors and gradients. `counters`: a `q.CounterLog` that was a callback
+    of `fit`. `run`: of `q.mcu.run`, instructions by operation. Needs matplotlib (extra `plot`).
+    """
+    if not isinstance(net, Session):
+        raise QfwError(f"report needs a q.Session, not {type(net).__name__}")
+    for name, value in (("history", history), ("twin", twin)):
+        if value is not None and not isinstance(value, History):
+            raise QfwError(f"report: {name} must be the History of fit, not {value!r}")
+    parts = [f"<h1>{escape(title)}</h1>", _facts(net)]
+    if history is not None and len(history):
+        text = "Training loss is the mean over the epoch, each row seen by the net of its step."
+        parts += _figure("Learning", figures.curves(history, twin), text)
+    if data is not None and _has_classes(net):
+        matrix = confusion(net, *data)
+        right = float(np.trace(matrix)) / max(int(matrix.sum()), 1)
+        text = f"{int(matrix.sum())} rows, {right:.2%} on the diagonal."
+        parts += _figure("Confusion matrix", figures.confusion(matrix, classes), text)
+    text = (
+        "Operations of a step across, bytes of the arena up, each tensor a block from its first "
+        "use to its last. Below the dotted line is what lasts between steps."
     )
-    lines.append(f"  {'peak':<12}{memory['peak']:>10}   live at operation {memory['peak_at']}")
-    if memory["const"]:
-        lines.append(f"  {'const':<12}{memory['const']:>10}   frozen parameters and tables")
-    lines.append(f"MACs a row: {plan.macs}; flash: {plan.flash_bytes} bytes")
-    lines += map(str, plan.findings)
-    return "\n".join(lines)
+    parts += _figure("Memory map of a step", figures.memory(net.plan, blocks(net.plan)), text)
+    parts += _codes(codes(net, *(data or (None, None))))
+    if counters is not None and counters.epochs:
+        text = "What rounding and clamping did in each epoch (net.counters())."
+        parts += _figure("Counters over time", figures.counters(counters.epochs), text)
+    if run is not None:
+        parts += _device(run)
+    target = Path(fspath(path))
+    replace_file(target, _page(title, parts).encode())
+    return target
 
 
-def _op_line(op: Op, batch: int) -> tuple[str, str, str, str, str, str]:
-    target = op.places[0]
-    assert target is not None
-    note = ", ".join(x for x in (_epilogue(op), op.note) if x)
-    macs = str(op.macs) if op.macs else ""
-    return op.kernel, op.layer, _described(target), str(target.nbytes(batch)), macs, note
+def _page(title: str, parts: Sequence[str]) -> str:
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    body = "\n".join(parts)
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def _described(t: Tensor) -> str:
-    spread = "" if t.spread in ("format", "tensor") else f" by {t.spread}"
-    shape = "x".join((["n"] if t.rows else []) + [str(n) for n in t.shape]) or "1"
-    return f"{t.name} {shape} {t.fmt!r}{spread}"
+def _figure(title: str, svg: str, text: str) -> list[str]:
+    """An image that is a part of the page."""
+    data = base64.b64encode(svg.encode()).decode()
+    image = f'<img alt="{escape(title)}" src="data:image/svg+xml;base64,{data}">'
+    caption = f"<figcaption>{escape(text)}</figcaption>"
+    return [f"<h2>{escape(title)}</h2>", f'<figure class="wide">{image}{caption}</figure>']
 
 
-def _epilogue(op: Op) -> str:
-    if not op.kernel.startswith("product"):
-        return ""
-    parts = ["bias"] * (op.places[3] is not None) + ["ReLU"] * (op.flags & 1)
-    parts += ["mask"] * (op.places[4] is not None)
-    return " + ".join(parts + ["requantize"] * (len(op.places) > 6))
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(r[k].split("\n")[-1]) for r in rows) for k in range(len(rows[0]))]
-    right = {4, 5}
-    lines = []
+def _table(rows: Sequence[Sequence[object]], head: Sequence[str] = (), kind: str = "") -> str:
+    titles = "".join(f"<th>{escape(h)}</th>" for h in head)
+    lines = [f"<tr>{titles}</tr>"] if head else []
     for row in rows:
-        *heads, first = row[0].split("\n")
-        lines += heads
-        cells = [first, *row[1:]]
-        padded = [
-            c.rjust(w) if k in right else c.ljust(w)
-            for k, (c, w) in enumerate(zip(cells, widths, strict=True))
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return lines
+        cells = (
+            f'<td class="n">{c:,}</td>' if isinstance(c, int) else f"<td>{escape(str(c))}</td>"
+            for c in row
+        )
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f'<div class="wide"><table class="{kind}">{"".join(lines)}</table></div>'
 
 
-assert set(GROUPS.values()) == set(ROLES)
+def _facts(net: Session) -> str:
+    plan: Plan = net.plan
+    asked, memory = plan.request, plan.memory()
+    rows: list[tuple[object, ...]] = [
+        ("policy", repr(asked.policy)),
+        ("loss", repr(asked.loss)),
+        ("optimizer", repr(asked.optimizer)),
+        ("inputs", f"{asked.input_shape}, {asked.preprocess or 'as they are'}"),
+        ("steps done, batch, seed", f"{net.steps}, {plan.batch}, {plan.seed}"),
+        ("RAM (arena), bytes", f"{plan.arena_bytes:,}, of which {memory['lasting']:,} last"),
+        ("flash (plan and constants), bytes", f"{plan.flash_bytes:,}"),
+        ("multiply-accumulates a row", f"{plan.macs:,}"),
+    ]
+    layers = [
+        (
+            node.path,
+            repr(node.layer),
+            "x".join(map(str, node.out_shape)),
+            sum(int(np.prod(p.shape)) for p in node.layer.parameters()),
+            "learns" if node.learns else "",
+        )
+        for node in plan.nodes
+    ]
+    head = ("path", "layer", "output", "parameters", "")
+    return _table(rows, kind="facts") + "<h2>Layers</h2>" + _table(layers, head)
+
+
+def _has_classes(net: Session) -> bool:
+    loss = net.plan.request.loss
+    return loss is not None and loss.target_shape(net.plan.nodes[-1].out_shape) == ()
+
+
+def _codes(found: Sequence[Codes]) -> list[str]:
+    if not found:
+        return []
+    shown = min(len(found), figures.MOST_HISTOGRAMS)
+    text = (
+        f"How often which code occurs (logarithmic), of the {shown} largest tensors. dB: signal to "
+        "error of a tensor against what it was converted from; what a product requantizes at once "
+        "has no such source."
+    )
+    rows = [
+        (
+            c.name,
+            c.role,
+            c.format,
+            int(c.counts.sum()),
+            f"{c.used:.1%}",
+            "" if c.decibels is None else f"{c.decibels:.1f} dB",
+        )
+        for c in found
+    ]
+    head = ("tensor", "role", "format", "elements", "codes used", "signal to error")
+    return [*_figure("Codes", figures.histograms(found), text), _table(rows, head)]
+
+
+def _device(run: Run) -> list[str]:
+    found = instructions(run)
+    told = f"{run.cost.target}: RAM {run.ram} bytes (stack {run.stack}), flash {run.flash} bytes"
+    if run.instructions is not None:
+        told += f", {run.instructions:.0f} instructions a step"
+    return _figure("On the device", figures.device(found), told)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 from safetensors import SafetensorError
@@ -20,17 +20,22 @@ from safetensors import numpy as safetensors
 from . import quant
 from ._arrays import Array
 from ._files import replace_file
-from .describe import from_json, to_json
+from .describe import from_json, is_description, to_json
 from .errors import FileError, QfwError
 from .formats import Float32, Format
+from .graph import graph_of
 from .lower import Tensor
 from .plan import Plan, Request, build
 from .quant import Stored
 from .tensor import QTensor
 
+if TYPE_CHECKING:
+    from .session import Session
+
 PathName: TypeAlias = str | PathLike[str]
 
 VERSION = 1
+PROGRESS = ("step", "updates", "lr", "micro")  # of qfw_progress
 _MARK = rb'"pyqfw":"{\"sha256\":\"'  # stands in the header once; the digest follows it
 _BLANK = b"0" * 64
 _HOSTILE = (  # what a description that no `save` wrote can run into
@@ -48,6 +53,19 @@ class Saved:
     epochs: int
     tensors: dict[str, QTensor]
     source: dict[str, Array]  # the floats that parameters were made of, until an update
+
+
+def of(net: Session) -> Saved:
+    """What a session is made of, between two steps."""
+    now = net._get()
+    if now.micro:
+        raise QfwError(
+            "save: gradients of micro-batches wait for their update, and are not saved; call "
+            "update() first"
+        )
+    progress = {name: getattr(now, name) for name in PROGRESS}
+    tensors = {t.name: net._spaces.read(t, 1) for t in kept(net.plan)}
+    return Saved(net.plan, progress, net.epochs, tensors, net._source)
 
 
 def kept(plan: Plan) -> list[Tensor]:
@@ -74,18 +92,23 @@ def _content(saved: Saved) -> dict[str, Any]:
         "plan": zlib.crc32(plan.to_bytes()),
         "progress": saved.progress,
         "epochs": saved.epochs,
-        "tensors": {t.name: [to_json(t.fmt, t.name), list(t.shape)] for t in kept(plan)},
+        "tensors": {
+            t.name: [to_json(t.storage_format, t.name), list(t.storage_shape)] for t in kept(plan)
+        },
         "source": sorted(saved.source),
     }
 
 
 def _as_compiled(plan: Plan) -> Request:
-    """The request; layers that were frozen or thawed since are as they were."""
+    """The request; layers that were frozen or thawed since are as they were, and a forward that is
+    code is the calls that it made."""
     request = plan.request
-    learning = [node for node in plan.nodes if node.layer.parameters()]
-    if request.train is not None or all(n.learns == n.layer.requires_grad for n in learning):
+    if not is_description(request.model):
+        request = replace(request, model=graph_of([node.call for node in plan.nodes]))
+    moving = [n for n in plan.nodes if n.layer.keeps]
+    if request.train is not None or all(n.frozen != n.layer.requires_grad for n in moving):
         return request
-    return replace(request, train=tuple(n.path for n in learning if n.learns))
+    return replace(request, train=tuple(n.path for n in moving if not n.frozen))
 
 
 def _arrays(saved: Saved) -> dict[str, Array]:
@@ -152,7 +175,8 @@ def read(path: PathName) -> Saved:
             stacklevel=3,
         )
     tensors = {t.name: _tensor(t, arrays) for t in kept(plan)}
-    source = {name: _source(name, tensors[name], arrays) for name in content["source"]}
+    own = plan.program.parameters
+    source = {name: _source(own[name], tensors[name], arrays) for name in content["source"]}
     epochs = content["epochs"]
     if type(epochs) is not int or epochs < 0:
         _refuse(f"epochs must be a number >= 0, not {epochs!r}")
@@ -181,20 +205,22 @@ def _compare(plan: Plan, stored: dict[str, Any]) -> None:
         _refuse(f"'{name}' is {'not in the net' if name in stored else 'missing'}")
     for name, t in wanted.items():
         fmt, shape = stored[name]
-        if from_json(fmt, name) != t.fmt or tuple(shape) != t.shape:
-            _refuse(f"'{name}' has another format or shape than the net: {t.fmt} {t.shape}")
+        own = (t.storage_format, t.storage_shape)
+        if (from_json(fmt, name), tuple(shape)) != own:
+            _refuse(f"'{name}' has another format or shape than the net: {own[0]} {own[1]}")
 
 
 def _wanted(plan: Plan, source: list[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Type and shape of every array that a file of this plan has."""
     found = {}
     for t in kept(plan):
-        assert t.fmt is not None
-        found[t.name] = _codes_of(t.fmt, t.shape)
-        if not isinstance(t.fmt, Float32):
-            found[f"{t.name}:scale"] = ("float32", t.fmt.scale_shape(t.shape))
-        if t.fmt.asymmetric:
-            found[f"{t.name}:zero_point"] = ("uint16", t.fmt.scale_shape(t.shape))
+        fmt, shape = t.storage_format, t.storage_shape
+        assert fmt is not None
+        found[t.name] = _codes_of(fmt, shape)
+        if not isinstance(fmt, Float32):
+            found[f"{t.name}:scale"] = ("float32", fmt.scale_shape(shape))
+        if fmt.asymmetric:
+            found[f"{t.name}:zero_point"] = ("uint16", fmt.scale_shape(shape))
     for name in source:
         t = plan.program.parameters[name]
         if not isinstance(t.fmt, Float32):
@@ -215,19 +241,20 @@ def _compare_arrays(
 
 
 def _tensor(t: Tensor, arrays: dict[str, Array]) -> QTensor:
-    assert t.fmt is not None
+    fmt = t.storage_format
+    assert fmt is not None
     codes = arrays[t.name].reshape(-1).view(np.uint8)
     points = (arrays.get(f"{t.name}:{part}") for part in ("scale", "zero_point"))
-    made = QTensor(Stored(t.fmt, t.shape, codes, *points))
+    made = QTensor(Stored(fmt, t.storage_shape, codes, *points))
     _check(t.name, made)
     return made
 
 
-def _source(name: str, stored: QTensor, arrays: dict[str, Array]) -> Array:
+def _source(t: Tensor, stored: QTensor, arrays: dict[str, Array]) -> Array:
     if isinstance(stored.format, Float32):
-        return stored.codes.copy()
-    values = arrays[f"{name}:source"].copy()
-    quant.check_finite(values, f"'{name}:source'")
+        return t.from_storage(stored.codes).copy()
+    values = arrays[f"{t.name}:source"].copy()
+    quant.check_finite(values, f"'{t.name}:source'")
     return values
 
 

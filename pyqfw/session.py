@@ -17,6 +17,7 @@ from ._spaces import Spaces, aligned
 from ._views import Views
 from .errors import NonFiniteError, QfwError
 from .lower import Op, Tensor
+from .lower.norm import POSITIONS
 from .plan import Plan, build
 from .tensor import QTensor, quantize
 
@@ -26,8 +27,10 @@ _SECTIONS = {
     "backward": lib.QFW_BACKWARD,
     "update": lib.QFW_UPDATE,
 }
-_PROGRESS = [name for name, _ in ffi.typeof("qfw_progress").fields]
-_CHANGES = ("loss", "optimizer", "policy", "batch", "micro_batches", "seed", "input_shape")
+_CHANGES = (
+    *("loss", "optimizer", "policy", "batch", "micro_batches", "preprocess"),
+    *("seed", "input_shape"),
+)
 
 
 class Mark(NamedTuple):
@@ -36,6 +39,14 @@ class Mark(NamedTuple):
     data: Array
     has_gradients: bool
     source: dict[str, Array]
+
+
+class Kept(NamedTuple):
+    """What a walk may leave half done, and what it was before."""
+
+    at_risk: Array
+    before: Array
+    micro: int
 
 
 class Session(Views):
@@ -61,30 +72,28 @@ class Session(Views):
         self._image.const_bytes = plan.layout.const_bytes
         self._image.kernels = quant.kernels()
         self._image.ops = lib.qfw_ops_all()
-        net = ffi.new("qfw_net **")
-        arena = ffi.from_buffer(self._spaces.arena, require_writable=True)
-        with quant.float_mode():
-            self._done(lib.qfw_open(arena, plan.arena_bytes, self._image, net), "open")
-        self._net = net[0]
         self._progress = ffi.new("qfw_progress *")
         self._io = ffi.new("qfw_io *")
         self._loss = ffi.new("float *")
-        self._last = -1  # the operation that ran last; what it and those before wrote is there
-        self._rows = 0
         self._turn = 0  # walks begun
-        self._has_gradients = False
         self._gains = {n: self._spaces.parts(t, 1)[0] for n, t in plan.program.gains.items()}
-        self._known = not self._gains  # every gain is there
         self._first: Array | None = None  # rows of a forward whose errors have no gain yet
-        self._fragile = plan.may_fail_late or bool(self._gains)
+        self._counters: Array | None = None
+        self._open(None)
+        fragile = plan.may_fail_late or bool(self._gains)
+        self._at_risk = self._spaces.lasting() if fragile else self._spaces.statistics()
+        self._nothing = Kept(self._at_risk, self._at_risk, 0)
         self._targets = feed.targets_of(plan.request.loss, plan.nodes[-1].out_shape)
         self._end = len(plan.ops) - 1
+        request, program = plan.request, plan.program
+        self._batch, self._shape, self._most = plan.rows, request.input_shape, request.batch
+        self._learns = request.loss is not None and request.optimizer is not None
+        self._swaps = any(t is not None and t.channels for t in (program.input, program.labels))
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self.epochs = 0  # passes over the data that `fit` made: with the seed, the next one's order
         for table, values in plan.program.constants.values():
             self._spaces.write(table, self._encoded(table, values))
         self._load(initial.values(plan))
-        self._counters: Array | None = None
         if counters:
             self.count()
 
@@ -99,22 +108,30 @@ class Session(Views):
 
     def step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """One update from up to `batch` rows; returns the mean loss."""
-        self._needs_optimizer("step")
-        data = self._inputs(x)
+        if not self._learns:
+            self._needs_optimizer("step")
+        data = feed.inputs(x, self._shape, self._most)
         rows = len(data)
         labels = self._targets.take(y, rows)
-        several = rows > self._plan.rows
+        several = rows > self._batch
         if several:  # the core looks at a micro-batch's labels when it is there
             self._targets.blame(labels)
-        if self._unset("gain"):
+        if not self._known and self._unset("gain"):
             feed.blame(data, x)
             self._calibrate(data, self._labels(y, rows))
         kept = self._begin(several)
-        with quant.float_mode():
-            pointers = ffi.from_buffer(data), ffi.from_buffer(labels)
-            status = lib.qfw_step(self._net, *pointers, rows, self._loss)
-        self._done(status, "step", kept=kept, x=x, data=data, y=y)
-        self._last, self._rows = self._end, (rows - 1) % self._plan.rows + 1
+        if self._swaps:
+            fed, asked = ffi.from_buffer(self._fed(data)), ffi.from_buffer(self._asked(labels))
+        else:
+            fed, asked = ffi.from_buffer(data), ffi.from_buffer(labels)
+        before = lib.qfw_host_float_enter()  # a float_mode() without its calls
+        try:
+            status = lib.qfw_step(self._net, fed, asked, rows, self._loss)
+        finally:
+            lib.qfw_host_float_leave(before)
+        if status != lib.QFW_OK:
+            self._done(status, "step", kept=kept, x=x, data=data, y=y)
+        self._last, self._rows = self._end, (rows - 1) % self._batch + 1
         self._has_gradients = True
         self._source = {}
         return float(self._loss[0])
@@ -124,14 +141,15 @@ class Session(Views):
         plan = self._plan
         of = "its batch" if plan.micro_batches == 1 else "the rows of a micro-batch"
         data = feed.inputs(x, plan.request.input_shape, plan.rows, of)
-        out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
         feed.blame(data, x)
         if self._unset("wire gain"):
             self._calibrate(data, None)
         self._first = data.copy() if self._unset("error gain") else None
-        self._run("forward", len(data), x=data)
+        result = plan.program.output
+        out = np.empty((len(data), *result.storage_shape), np.float32)
+        self._run("forward", len(data), x=self._fed(data))
         self._run("output", len(data), out=out)
-        return out
+        return result.from_storage(out)
 
     def backward(self, y: npt.ArrayLike, rows: int | None = None) -> float:
         """Adds the gradients of what `forward` saw; returns its loss, the mean over its own rows.
@@ -151,7 +169,7 @@ class Session(Views):
         if rows is not None:
             most = self._plan.rows * self._plan.micro_batches
             step_rows = integer(rows, "rows", self._rows, most)
-        self._run("backward", self._rows, step_rows, y=labels)
+        self._run("backward", self._rows, step_rows, y=self._asked(labels))
         self._has_gradients = True
         if any(node.policy.grads == "fused" for node in self._plan.nodes):
             self._source = {}
@@ -190,7 +208,8 @@ class Session(Views):
     def predict(self, x: npt.ArrayLike) -> Array:
         """The output for any number of rows, each as if it were alone."""
         data = feed.inputs(x, self._plan.request.input_shape, None)
-        out = np.empty((len(data), *self._plan.nodes[-1].out_shape), np.float32)
+        result = self._plan.program.output
+        out = np.empty((len(data), *result.storage_shape), np.float32)
         if len(data):
             target = ffi.from_buffer("float[]", out, require_writable=True)
             for name in self._unset("wire gain"):
@@ -200,9 +219,10 @@ class Session(Views):
                 )
             self._begin()
             with quant.float_mode():
-                status = lib.qfw_infer(self._net, ffi.from_buffer(data), len(data), target)
+                fed = ffi.from_buffer(self._fed(data))
+                status = lib.qfw_infer(self._net, fed, len(data), target)
             self._done(status, "predict", x=x, data=data)
-        return out
+        return result.from_storage(out)
 
     __call__ = predict
 
@@ -225,13 +245,11 @@ class Session(Views):
 
     def count(self, on: bool = True) -> None:
         """Begins to count, from zero; or stops. No bit of a step depends on it, only its time."""
-        records = counting.table(self._plan.program)
-        table = ffi.cast("qfw_counter *", ffi.from_buffer(records)) if on else ffi.NULL
-        self._done(lib.qfw_set_counters(self._net, table, len(records)), "count")
-        self._counters = records if on else None  # the core writes into it
+        self._counters = counting.table(self._plan.program) if on else None
+        self._attach_counters()
 
     def load_state_dict(self, values: Mapping[str, npt.ArrayLike], strict: bool = True) -> None:
-        """Sets parameters, encoded in their formats; all of them unless not strict."""
+        """Sets parameters, encoded in their formats, and statistics; all unless not strict."""
         self._load(initial.checked(self._plan, values, strict))
         self._last = -1  # no backward of what other parameters made
         self._restart()
@@ -255,15 +273,7 @@ class Session(Views):
 
     def save(self, path: saving.PathName) -> None:
         """Writes what a resumed run needs (docs/files.md); the old file stands until it is done."""
-        now = self._get()
-        if now.micro:
-            raise QfwError(
-                "save: gradients of micro-batches wait for their update, and are not saved; call "
-                "update() first"
-            )
-        progress = {name: getattr(now, name) for name in _PROGRESS}
-        tensors = {t.name: self._spaces.read(t, 1) for t in saving.kept(self._plan)}
-        saving.write(path, saving.Saved(self._plan, progress, self.epochs, tensors, self._source))
+        saving.write(path, saving.of(self))
 
     @classmethod
     def load(cls, path: saving.PathName) -> Session:
@@ -278,6 +288,31 @@ class Session(Views):
         return net
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _open(self, state: Array | None) -> None:
+        """The net from the beginning, or from a state (docs/format.md section 10); if that is
+        refused, as it was."""
+        net, image = ffi.new("qfw_net **"), self._image
+        image.state = ffi.NULL if state is None else ffi.from_buffer(state)
+        image.state_bytes = 0 if state is None else state.size
+        arena = ffi.from_buffer(self._spaces.arena, require_writable=True)
+        with quant.float_mode():
+            self._done(lib.qfw_open(arena, self._plan.arena_bytes, image, net), "open")
+        self._net = net[0]
+        self._opened_with = state  # the core knows where it is
+        self._turn += 1
+        self._last = -1  # the operation that ran last; what it and those before wrote is there
+        self._rows = 0
+        self._has_gradients = False
+        self._known = not self._gains  # every gain is there
+        self._first = None
+        self._attach_counters()
+
+    def _attach_counters(self) -> None:
+        table, records = ffi.NULL, len(self._plan.program.tensors)
+        if self._counters is not None:  # the core writes into it
+            table = ffi.cast("qfw_counter *", ffi.from_buffer(self._counters))
+        self._done(lib.qfw_set_counters(self._net, table, records), "count")
 
     def _mark(self) -> Mark:
         """A copy of all that lasts."""
@@ -312,14 +347,17 @@ class Session(Views):
         self._done(lib.qfw_set_progress(self._net, progress), "progress")
 
     def _load(self, values: Mapping[str, Array]) -> None:
-        parameters = self._plan.program.parameters
-        for name, stored in {n: self._encoded(parameters[n], x) for n, x in values.items()}.items():
-            self._spaces.write(parameters[name], stored)
-        self._source = {**self._source, **values}
+        program = self._plan.program
+        kept = program.kept
+        for name, stored in {n: self._encoded(kept[n], x) for n, x in values.items()}.items():
+            self._spaces.write(kept[name], stored)
+        floats = {name: x for name, x in values.items() if name in program.parameters}
+        self._source = {**self._source, **floats}
 
     def _traced(self, data: Array, labels: Array) -> Iterator[tuple[Op, dict[str, QTensor]]]:
         plan, m, done = self._plan, self._plan.rows, ffi.new("uint32_t *")
         out = np.empty((m, *plan.nodes[-1].out_shape), np.float32)
+        data, labels = self._fed(data), self._asked(labels)
         kept = self._begin(len(data) > m)
         turn = self._turn
         self._restart()
@@ -344,11 +382,20 @@ class Session(Views):
             if number == len(walks) - 1 and self._ends_without_update():
                 self._run("update", self._rows)
             made = [t for t in op.written if t.fmt and t.space == "arena"]
-            yield op, {t.name: self._spaces.read(t, self._rows) for t in made}
+            yield op, {t.name: self._shown(t, self._rows) for t in made}
+
+    def _fed(self, data: Array) -> Array:
+        """Rows as they lie in memory."""
+        return self._plan.program.input.to_storage(data)
+
+    def _asked(self, labels: Array) -> Array:
+        """Labels, or targets as the output lies in memory."""
+        asked = self._plan.program.labels
+        return labels if asked is None or not labels.size else asked.to_storage(labels)
 
     def _encoded(self, t: Tensor, x: Array) -> QTensor:
-        assert t.fmt is not None
-        return quantize(x, t.fmt, rounding="half_away")
+        assert t.storage_format is not None
+        return quantize(t.to_storage(x), t.storage_format, rounding="half_away")
 
     def _get(self) -> Any:
         self._done(lib.qfw_get_progress(self._net, self._progress), "progress")
@@ -371,13 +418,16 @@ class Session(Views):
         """Whether a step ends with its backward, which is for the core to know."""
         return self._plan.request.optimizer is not None and not self._plan.section("update")
 
-    def _begin(self, several: bool = False) -> tuple[Array | None, int]:
-        """Before a walk: a copy of what lasts, where the walk (or the second of several) may fail
-        after some was written; and the number of the micro-batch."""
+    def _begin(self, several: bool = False) -> Kept:
+        """Before a walk: a copy of what it (or the second of several) may write before it fails;
+        and the number of the micro-batch."""
         self._turn += 1
         self._last = -1
-        lasting = self._spaces.lasting().copy() if self._fragile or several else None
-        return lasting, int(self._get().micro) if self._plan.micro_batches > 1 else 0
+        if self._plan.request.micro_batches == 1:
+            at_risk = self._at_risk
+            return Kept(at_risk, at_risk.copy(), 0) if at_risk.size else self._nothing
+        at_risk = self._spaces.lasting() if several else self._at_risk
+        return Kept(at_risk, at_risk.copy(), int(self._get().micro))
 
     def _restart(self, micro: int = 0) -> None:
         """What comes next is micro-batch `micro` of its step."""
@@ -410,7 +460,7 @@ class Session(Views):
         status: int,
         what: str,
         op: int | None = None,
-        kept: tuple[Array | None, int] = (None, -1),
+        kept: Kept | None = None,
         *,
         x: npt.ArrayLike | None = None,
         data: Array | None = None,
@@ -419,16 +469,14 @@ class Session(Views):
         """Turns a status of the core into an exception: `kept` is put back, x and y are blamed."""
         if status == lib.QFW_OK:
             return
-        lasting, micro = kept
-        if lasting is not None:
-            self._spaces.lasting()[:] = lasting
-        if micro >= 0:
-            self._restart(micro)
+        if kept is not None:
+            kept.at_risk[:] = kept.before
+            self._restart(kept.micro)
         if status == lib.QFW_E_NONFINITE and data is not None and x is not None:
             feed.blame(data, x)
         if status in (lib.QFW_E_LABEL, lib.QFW_E_NONFINITE) and y is not None:
             self._targets.blame(y)
-        text = ffi.string(lib.qfw_status_text(status)).decode()
+        text = status_text(status)
         place = ""
         if op is not None:
             at = self._plan.ops[op]
@@ -443,6 +491,13 @@ class Session(Views):
                 f"{what}{place}: a value in the network is infinite or NaN: it has diverged; go "
                 f"back to good parameters (load_state_dict) with a smaller lr"
             )
+        if status == lib.QFW_E_BATCH:
+            norms = (op for op in self._plan.ops if op.kernel.startswith("batch_norm"))
+            layer = next(op.layer for op in norms if op.params[POSITIONS] == 1)
+            raise QfwError(
+                f"{what}: layer '{layer}': {text}: BatchNorm needs two rows or more in each "
+                f"micro-batch of a step; leave the last row out, or choose another batch"
+            )
         raise QfwError(f"{what}{place}: {text}")
 
 
@@ -453,7 +508,7 @@ def check_plan(data: Array, plan: Plan | None = None) -> None:
     status = lib.qfw_check(ffi.from_buffer(copy), copy.size, fault)
     if status == lib.QFW_OK:
         return
-    text = ffi.string(lib.qfw_status_text(status)).decode()
+    text = status_text(status)
     words = "" if fault.field == ffi.NULL else ffi.string(fault.field).decode()
     place = [words] if words else []
     if fault.op >= 0:
@@ -465,3 +520,8 @@ def check_plan(data: Array, plan: Plan | None = None) -> None:
         name = f" ({tensors[fault.tensor].name})" if fault.tensor < len(tensors) else ""
         place.append(f"tensor {fault.tensor}{name}")
     raise QfwError(f"plan: {text}" + (f": {', '.join(place)}" if place else ""))
+
+
+def status_text(status: int) -> str:
+    """The core's sentence for a status."""
+    return str(ffi.string(lib.qfw_status_text(status)).decode())

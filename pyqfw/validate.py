@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from . import nn, optim
 from .errors import QfwError, ShapeError
 from .findings import SEVERITIES, Case, Finding, examine
+from .modules import whole
 from .plan import Plan, compile
 
 Arguments: TypeAlias = dict[str, Any]
@@ -97,6 +99,18 @@ def _one_row(asked: Asked, error: QfwError, path: str) -> Asked | None:
     return None if one is None or isinstance(one.tried(), QfwError) else one
 
 
+def _more_rows(asked: Asked, error: QfwError, path: str) -> Asked | None:
+    """Two rows in each micro-batch."""
+    parts, batch = asked.arguments.get("micro_batches", 1), asked.arguments.get("batch", 1)
+    return asked.but(batch=2 * parts) if batch < 2 * parts else None
+
+
+def _tracked(asked: Asked, error: QfwError, path: str) -> Asked | None:
+    untracked = getattr(asked.layer(path), "track_running_stats", None) is False
+    changed = {"track_running_stats": True}
+    return Asked(_changed(asked.model, path, **changed), asked.arguments) if untracked else None
+
+
 class Cause(NamedTuple):
     repair: Repair | None
     remedy: str
@@ -109,6 +123,10 @@ CAUSES: dict[str, Cause] = {
     "no-learning": Cause(_nothing_learns, "requires_grad_(True) for a layer, or no loss"),
     "fused-without-optimizer": Cause(_fused, 'an optimizer, or another format than grads="fused"'),
     "bias-overflow": Cause(_bias, "a smaller batch, fewer bits in the errors, or bias=False"),
+    "no-running-statistics": Cause(_tracked, "track_running_stats=True, or nn.GroupNorm"),
+    "batch-too-small": Cause(
+        _more_rows, "two rows or more in a micro-batch, nn.GroupNorm, or requires_grad_(False)"
+    ),
     "batch-too-large": Cause(_one_row, "a smaller batch"),
     "refused": Cause(None, "what the message says"),
 }
@@ -134,23 +152,25 @@ def _cause(asked: Asked, error: QfwError, path: str) -> tuple[str, Asked | None]
     """The code of an error, and what was asked without it, if that is worth a look."""
     if isinstance(error, ShapeError):
         repaired = _shape(asked, error, path)
-        return "shape", repaired if repaired and _cured(repaired, error) else None
+        return "shape", repaired if repaired and _cured(asked, repaired, error) else None
     for code, (repair, _) in CAUSES.items():
         repaired = None if repair is None else repair(asked, error, path)
-        if repaired is not None and _cured(repaired, error):
-            # Findings about one row would not be about this batch.
-            return code, None if repair is _one_row else repaired
+        if repaired is not None and _cured(asked, repaired, error):
+            # Findings about another batch would not be about this one.
+            return code, None if repair in (_one_row, _more_rows) else repaired
     return "refused", None
 
 
-def _cured(repaired: Asked, error: QfwError) -> bool:
+def _cured(asked: Asked, repaired: Asked, error: QfwError) -> bool:
     """Whether `compile` no longer says the same of the same layer; numbers may differ."""
     after = repaired.tried()
-    return not isinstance(after, QfwError) or _gist(repaired, after) != _gist(repaired, error)
+    return not isinstance(after, QfwError) or _gist(repaired, after) != _gist(asked, error)
 
 
 def _gist(asked: Asked, error: QfwError) -> tuple[str, str]:
-    return _named(str(error), asked.model), re.sub(r"\d+", "#", str(error))
+    """The layer and what is said of it, however the layer itself is printed."""
+    path, text = _named(str(error), asked.model), str(error)
+    return path, re.sub(r"\d+", "#", text.replace(repr(asked.layer(path)), ""))
 
 
 def _bad_arguments(asked: Asked) -> list[Finding]:
@@ -203,11 +223,20 @@ def _changed(model: nn.Module, path: str, **changes: Any) -> nn.Module:
     """A copy of a model in which one layer is other."""
 
     def copied(module: nn.Module, here: str) -> nn.Module:
+        if isinstance(module, nn.Layer):
+            changed = replace(module, **changes) if here == path else module
+            return changed.requires_grad_(module.requires_grad)
+        children = {n: copied(m, f"{here}.{n}".strip(".")) for n, m in module.named_children()}
         if isinstance(module, nn.Sequential):
-            children = module.named_children()
-            return nn.Sequential({n: copied(m, f"{here}.{n}".strip(".")) for n, m in children})
-        if here != path:
-            return module
-        return replace(module, **changes).requires_grad_(module.requires_grad)
+            return nn.Sequential(children)
+        if isinstance(module, nn.ModuleList):
+            return nn.ModuleList(children.values())
+        if isinstance(module, nn.Graph):
+            layers = ((n, m) for n, m in children.items() if isinstance(m, nn.Layer))
+            return replace(module, layers=tuple(layers))
+        twin = copy(module)
+        for name, child in children.items():
+            object.__setattr__(twin, name, child)
+        return twin
 
-    return copied(model if isinstance(model, nn.Sequential) else nn.Sequential(model), "")
+    return copied(whole(model), "")

@@ -10,16 +10,19 @@ import numpy as np
 from .formats import ROUNDINGS, Asym, Float32
 from .lower.ir import ROLES, SECTIONS, SPACES, Op, Program, Tensor
 from .lower.memory import Memory
+from .lower.windows import Window
 
 MAGIC = 0x50574651  # "QFWP"
 VERSION = 1
-HEADER = struct.Struct("<IHH II IIII II 5I5I 4H f I 32x")
+HEADER = struct.Struct("<IHH II IIII II 5I5I 4H f II 28x")
 TENSOR = struct.Struct("<12B 4I 4I I f 12x")
 OPERATION = struct.Struct("<HH 8H 60s")
+WINDOW = struct.Struct("<4I 9H 6x")
 NO_TENSOR = 0xFFFF
 PLACES, PARAMS = 8, 15
+WINDOW_PARAM = 13
 
-KINDS = {"float32": 0, "sym": 1, "asym": 2, "index": 3, "bytes": 4}
+KINDS = {"float32": 0, "sym": 1, "asym": 2, "index": 3, "bytes": 4, "pick": 5}
 NO_ROWS, ROWS_OUTER, ROWS_AXIS = range(3)
 DYNAMIC, FIXED, HINDSIGHT = range(3)
 
@@ -42,12 +45,6 @@ KERNELS = {
     "normalize_back_s32": 15,
     "normalize_back_f32": 16,
     "columns_s32": 17,
-    "square_sum": 30,
-    "clip_factor": 31,
-    "adamw": 32,
-    "gradient_adamw_s32": 33,
-    "commit": 35,
-    "accumulate": 37,
     "mse_s16": 20,
     "mse_f32": 21,
     "softmax_s16": 22,
@@ -57,6 +54,35 @@ KERNELS = {
     "dropout": 26,
     "weighted_cross_entropy_s16": 27,
     "weighted_cross_entropy_f32": 28,
+    "square_sum": 30,
+    "clip_factor": 31,
+    "adamw": 32,
+    "gradient_adamw_s32": 33,
+    "commit": 35,
+    "accumulate": 37,
+    "sigmoid_s32": 38,
+    "sigmoid_f32": 39,
+    "tanh_s32": 40,
+    "tanh_f32": 41,
+    "sigmoid_back": 42,
+    "tanh_back": 43,
+    "join_s32": 46,
+    "join_f32": 47,
+    "transpose": 48,
+    "part": 49,
+    "max_pool": 50,
+    "max_pool_back": 51,
+    "avg_pool_s32": 52,
+    "avg_pool_f32": 53,
+    "avg_pool_back_s32": 54,
+    "avg_pool_back_f32": 55,
+    "batch_norm_s32": 57,
+    "batch_norm_f32": 58,
+    "batch_norm_back_s32": 59,
+    "batch_norm_back_f32": 60,
+    "fold_norm": 61,
+    "fold_s32": 62,
+    "fold_f32": 63,
 }
 
 
@@ -64,9 +90,11 @@ def to_bytes(program: Program, memory: Memory, seed: int, lr: float) -> bytes:
     """The whole plan, its CRC included."""
     tensors = program.tensors
     numbers = {id(t): i for i, t in enumerate(tensors)}
+    windows = list(dict.fromkeys(op.window for op in program.all_ops if op.window is not None))
     records = b"".join(_tensor(t, memory) for t in tensors)
-    operations = b"".join(_op(op, numbers) for op in program.all_ops)
-    total = HEADER.size + len(records) + len(operations)
+    operations = b"".join(_op(op, numbers, windows) for op in program.all_ops)
+    geometry = b"".join(WINDOW.pack(*window) for window in windows)
+    total = HEADER.size + len(records) + len(operations) + len(geometry)
     counts = [len(program.sections[name]) for name in SECTIONS[:4]]
     firsts = [sum(counts[:i]) for i in range(4)]
     own = len(program.sections["infer"])
@@ -81,10 +109,10 @@ def to_bytes(program: Program, memory: Memory, seed: int, lr: float) -> bytes:
         *(len(tensors), len(program.all_ops)),
         *(*firsts, infer.start, *counts, len(infer)),
         *(number(t) for t in ends),
-        *(lr, program.micro_batches if program.micro_batches > 1 else 0),
+        *(lr, program.micro_batches if program.micro_batches > 1 else 0, len(windows)),
     )
     blank = HEADER.pack(MAGIC, VERSION, HEADER.size, total, 0, *fields)
-    body = blank[16:] + records + operations
+    body = blank[16:] + records + operations + geometry
     return HEADER.pack(MAGIC, VERSION, HEADER.size, total, zlib.crc32(body), *fields)[:16] + body
 
 
@@ -118,7 +146,7 @@ def _format(t: Tensor) -> tuple[int, int, int, int, float | None, int]:
     """kind, bits, container, pow2, the fixed range or None, rounding."""
     fmt = t.fmt
     if fmt is None:
-        return (KINDS["index"], 32, 32, 0, None, 0) if t.space == "io" else (4, 8, 8, 0, None, 0)
+        return KINDS[t.numbers.kind], t.numbers.bits, t.numbers.container, 0, None, 0
     if isinstance(fmt, Float32):
         return KINDS["float32"], 32, 32, 0, None, 0
     kind = KINDS["asym" if isinstance(fmt, Asym) else "sym"]
@@ -129,10 +157,12 @@ def _format(t: Tensor) -> tuple[int, int, int, int, float | None, int]:
     return kind, fmt.bits, container, int(fmt.pow2), fixed, ROUNDINGS.index(fmt.rounding)
 
 
-def _op(op: Op, numbers: dict[int, int]) -> bytes:
+def _op(op: Op, numbers: dict[int, int], windows: list[Window]) -> bytes:
     places = [NO_TENSOR if t is None else numbers[id(t)] for t in op.places]
     places += [NO_TENSOR] * (PLACES - len(places))
     params = bytearray(4 * PARAMS)
+    if op.window is not None:
+        struct.pack_into("<I", params, 4 * WINDOW_PARAM, windows.index(op.window) + 1)
     for i, value in op.params.items():
         struct.pack_into("<f" if isinstance(value, float) else "<I", params, 4 * i, value)
     return OPERATION.pack(KERNELS[op.kernel], op.flags, *places, bytes(params))

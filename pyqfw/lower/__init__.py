@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from .. import nn, optim
+from ..data.standardize import Standardize
 from ..errors import QfwError
 from ..formats import Float32
 from ..policy import Policy
 from .backward import backward
-from .forward import again, forward
+from .forward import asked, forward
 from .ir import Op, Program, Tensor
 from .memory import Memory, plan_memory
 from .operands import convert
+from .order import hoist
 from .requantize import settle, watch
 from .trace import Node, trace
 from .update import Gradients
@@ -20,12 +22,14 @@ __all__ = ["Memory", "Node", "Op", "Program", "Tensor", "lower", "plan_memory", 
 
 def lower(
     nodes: list[Node],
+    input_shape: tuple[int, ...],
     policy: Policy,
     loss: nn.Loss | None,
     optimizer: optim.Optimizer | None,
     batch: int,
     micro_batches: int = 1,
     watching: bool = False,
+    preprocess: Standardize | None = None,
 ) -> Program:
     """The operations of a traced model, section by section; `batch`: rows of a micro-batch.
 
@@ -35,18 +39,19 @@ def lower(
         loss.target_shape(nodes[-1].out_shape)
         if not any(node.learns for node in nodes):
             raise QfwError("nothing learns: every parameter is frozen, or there is none")
-    tape = forward(nodes, policy.input, loss is not None)
+    tape = forward(nodes, input_shape, policy.input, preprocess, loss is not None, batch)
     out = Tensor("output", nodes[-1].out_shape, "wire", Float32(), rows=True, space="io", slot=2)
+    out.channels = tape.output.channels
     sections = {"forward": tape.ops, "output": [convert(tape.output, out, "output")]}
     program = Program(batch, sections, tape.input, out, parameters=tape.parameters)
-    program.micro_batches = micro_batches
+    program.micro_batches, program.statistics = micro_batches, tape.statistics
     program.sections |= {"backward": [], "update": [], "infer": []}
-    if tape.training and any(node.layer.trains_otherwise for node in nodes):
-        asked = again(nodes, policy.input, tape.input, tape.parameters, tape.constants, False)
-        program.sections["infer"] = [*asked.ops, convert(asked.output, out, "output")]
+    if tape.training and any(node.trains_otherwise for node in nodes):
+        alone = asked(nodes, policy.input, preprocess, tape)
+        program.sections["infer"] = [*alone.ops, convert(alone.output, out, "output")]
     if loss is not None:
         gradients = Gradients(batch, optimizer, micro_batches)
-        ops, program.labels, program.loss = backward(tape, gradients, loss)
+        ops, program.labels, program.loss = backward(nodes, tape, gradients, loss)
         program.sections |= {"backward": ops, "update": gradients.update_section()}
         program.gradients, program.states = gradients.gradients, gradients.states
     program.constants = tape.constants
@@ -54,5 +59,6 @@ def lower(
         watch(program)
     else:
         settle(program, optimizer is not None)
+    hoist(program)
     program.wires = {path: tape.kept(t) for path, t in tape.wires.items()}
     return program

@@ -11,6 +11,7 @@ from .. import nn
 from ..formats import Asym, Sym
 from .context import Backward
 from .ir import Op, Tensor, stream_of
+from .pointwise import raw_result
 from .tape import Tape, Taped
 from .trace import Node
 
@@ -20,7 +21,10 @@ ALL = 1
 class _Dropout:
     def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
         assert isinstance(node.layer, nn.Dropout)
-        if not tape.training or node.layer.p == 0.0:
+        if node.layer.p == 0.0:
+            return x
+        if not tape.training:
+            tape.taped.append(Taped(node, x, x))  # layers after it go the way they go in a step
             return x
         y = _result(tape, node, x)
         tape.ops.append(_op(node, y, x))
@@ -28,6 +32,7 @@ class _Dropout:
         return y
 
     def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
+        error = back.sums(error, taped.node.path)
         back.ops.append(_op(taped.node, error, error))
         return error
 
@@ -37,15 +42,12 @@ DROPOUT = _Dropout()
 
 def _result(tape: Tape, node: Node, x: Tensor) -> Tensor:
     """Sums in place, unless backward needs them; what is stored, with scales that can be any."""
-    if x.raw and id(x) not in tape.needed:
-        return x
     if x.raw:
-        y = replace(x, name=f"{node.path}:sums")
-        return tape.made(tape.makers[id(x)], y)
+        return raw_result(tape, node, x)
     fmt = x.fmt
     if isinstance(fmt, (Sym, Asym)):
         fmt = replace(fmt, scale="float", range="dynamic")
-    return Tensor(f"{node.path}:wire", x.shape, "wire", fmt, rows=True, stream=x.stream)
+    return replace(x, name=f"{node.path}:wire", role="wire", fmt=fmt)
 
 
 def _op(node: Node, y: Tensor, x: Tensor) -> Op:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..formats import Float32, Format, Layout, SymInt32
+from .windows import Window
 
 Role = Literal["parameter", "gradient", "state", "wire", "error", "scratch"]
 Space = Literal["arena", "const", "io"]
@@ -24,9 +25,31 @@ ALIGN = 16
 ACCUMULATOR = SymInt32(32)
 
 
+class Numbers(NamedTuple):
+    """Elements that are no values of a format: their kind in a plan, their bits, and those of their
+    slots (0: packed)."""
+
+    kind: Literal["index", "bytes", "pick"]
+    bits: int
+    container: int
+
+
+LABELS, BYTES = Numbers("index", 32, 32), Numbers("bytes", 8, 8)
+
+
+def picks(count: int) -> Numbers:
+    """Which of so many it was."""
+    return Numbers("pick", max(1, (count - 1).bit_length()), 0)
+
+
 def stream_of(path: str, role: str) -> int:
     """The tensor number of the generator."""
     return zlib.crc32(f"{path}:{role}".encode())
+
+
+def ordered(channels: int, size: int) -> int:
+    """Channels of a row of so many elements as `Tensor.channels` tells them: 0 if it is C order."""
+    return channels if 1 < channels < size else 0
 
 
 @dataclass(eq=False)
@@ -36,18 +59,83 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     role: Role
-    fmt: Format | None = None  # None: labels (space io) or bytes
+    fmt: Format | None = None  # None: `numbers` says what they are
     rows: bool = False
     space: Space = "arena"
     slot: int = 0  # of the caller's buffers, in space io
     stream: int = 0
     spread: Spread = "format"  # accumulators: which elements share a scale
     positions: int = 1  # accumulators: matrix rows in a row of the step
+    channels: int = 0  # channels last: [channels][rest] is stored as [rest][channels]; 0: C order
+    lead: int = 0  # axes of a parameter that are before those, and stay where they are
+    numbers: Numbers = BYTES
+
+    @property
+    def storage_shape(self) -> tuple[int, ...]:
+        """The axes in the order of memory; one that was flattened, channels and all, is one."""
+        if not self._moves_axis:
+            return self.shape
+        lead, rest = self.shape[: self.lead], self.shape[self.lead :]
+        return (*lead, *rest[1:], rest[0])
+
+    @property
+    def storage_format(self) -> Format | None:
+        """The format over those axes: an axis that has moved is told by its place."""
+        axis = None if self.fmt is None else self.fmt.axis
+        if not self._moves_axis or not isinstance(axis, int):
+            return self.fmt
+        first = self.lead + self.rows  # the axis of the channels, as the format counts
+        rank = len(self.shape) + self.rows
+        at = axis % rank
+        at = rank - 1 if at == first else at - (at > first)
+        return replace(self.fmt, axis=at)  # type: ignore[type-var]  # Sym or Asym
+
+    @property
+    def scales_move(self) -> bool:
+        """Whether scales go along an axis that was flattened, in the order of memory."""
+        axis = None if self.fmt is None else self.fmt.axis
+        flat = self.channels > 0 and not self._moves_axis
+        rank = len(self.shape) + self.rows
+        return flat and isinstance(axis, int) and axis % rank == self.lead + self.rows
+
+    @property
+    def _moves_axis(self) -> bool:
+        return self.channels > 0 and self.shape[self.lead] == self.channels
+
+    def to_storage(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """An array in PyTorch's order, with rows of a step or without, in that of memory."""
+        if not self.channels:
+            return values
+        return self._swapped(values, self.shape, self.storage_shape, (self.channels, -1))
+
+    def from_storage(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """And back."""
+        if not self.channels:
+            return values
+        return self._swapped(values, self.storage_shape, self.shape, (-1, self.channels))
+
+    def _swapped(
+        self,
+        values: npt.NDArray[Any],
+        before: tuple[int, ...],
+        after: tuple[int, ...],
+        split: tuple[int, int],
+    ) -> npt.NDArray[Any]:
+        rows = values.shape[: values.ndim - len(before)]
+        parts = values.reshape(*rows, *before[: self.lead], *split)
+        return np.ascontiguousarray(np.swapaxes(parts, -1, -2)).reshape(*rows, *after)
 
     @property
     def size(self) -> int:
         """Elements, of one row where there are rows."""
         return prod(self.shape)
+
+    @property
+    def told(self) -> str:
+        """Its format in words."""
+        if self.fmt is not None:
+            return repr(self.fmt)
+        return f"picks of {self.numbers.bits} bits" if self.numbers.kind == "pick" else "bytes"
 
     @property
     def lasts(self) -> bool:
@@ -61,8 +149,8 @@ class Tensor:
     def layout(self, rows: int) -> Layout:
         """Which elements share a scale, over so many rows."""
         if self.spread == "format":
-            shape = (rows, *self.shape) if self.rows else self.shape
-            return (self.fmt or Float32()).layout(shape)
+            shape = (rows, *self.storage_shape) if self.rows else self.storage_shape
+            return (self.storage_format or Float32()).layout(shape)
         n = self.size // self.positions
         outer = rows * self.positions
         match self.spread:
@@ -78,7 +166,7 @@ class Tensor:
         """Bytes of codes, scales, zero points and absmax."""
         count = self.size * (rows if self.rows else 1)
         if self.fmt is None:
-            return (count * (4 if self.space == "io" else 1), 0, 0, 0)
+            return (-(-count * (self.numbers.container or self.numbers.bits) // 8), 0, 0, 0)
         codes = -(-count * self.fmt.element_bits // 8)
         if isinstance(self.fmt, Float32):
             return (codes, 0, 0, 0)
@@ -101,6 +189,9 @@ class Op:
     params: dict[int, int | float] = field(default_factory=dict)
     flags: int = 0
     writes: tuple[int, ...] = (0,)
+    window: Window | None = None
+    over: int | None = None  # the place whose memory the result may take, where nothing else has it
+    patches: int = 0  # bytes of scratch for patches of the image
     macs: int = 0  # a row
     fixed_macs: bool = False
     note: str = ""
@@ -117,13 +208,14 @@ class Op:
 @dataclass(frozen=True)
 class Watch:
     """What tells a hindsight range its first gain: the largest value that `op` converts, over the
-    scale of operand a of the product that made it, or the scale that it has itself."""
+    scale of what `maker` made it of, the scale that it has itself or, absolute, 1."""
 
     gain: str
     op: Op
     source: Tensor
-    product: Op | None
+    maker: Op | None
     incoming: Tensor | None
+    absolute: bool
 
 
 class Constant(NamedTuple):
@@ -147,11 +239,17 @@ class Program:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     states: dict[str, Tensor] = field(default_factory=dict)  # by their own names
     gains: dict[str, Tensor] = field(default_factory=dict)
+    statistics: dict[str, Tensor] = field(default_factory=dict)  # running ones, of a layer each
     watched: list[Watch] = field(default_factory=list)
     wires: dict[str, Tensor] = field(default_factory=dict)
     micro_batches: int = 1  # of a step; `batch` is the rows of one
     constants: dict[str, Constant] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> dict[str, Tensor]:
+        """Parameters and running statistics: what a state_dict has."""
+        return {**self.parameters, **self.statistics}
 
     @property
     def ops(self) -> list[Op]:
@@ -167,7 +265,8 @@ class Program:
     def tensors(self) -> list[Tensor]:
         """Every tensor once: what lasts first, then in order of first use."""
         seen: dict[int, Tensor] = {}
-        for group in (self.parameters, self.gradients, self.states, self.gains):
+        lasting = (self.parameters, self.gradients, self.states, self.gains, self.statistics)
+        for group in lasting:
             for t in group.values():
                 seen.setdefault(id(t), t)
         for end in (self.input, self.labels, self.output):

@@ -9,18 +9,20 @@ import numpy as np
 from .. import nn
 from ..formats import Float32
 from .context import Backward
-from .ir import ACCUMULATOR, Op, Tensor
+from .ir import ACCUMULATOR, LABELS, Op, Tensor
 from .operands import LOGITS, convert
 
 
-def lower_loss(back: Backward, loss: nn.Loss) -> tuple[Tensor, Tensor, Tensor]:
-    """The error of the output, what the caller compares it with, and the loss."""
-    value = Tensor("loss", (), "scratch", Float32())
+def lower_loss(back: Backward, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """The error of the output, what the caller compares it with, and the loss; `shape` is that of
+    the output as the caller has it."""
+    loss, value = back.loss, Tensor("loss", (), "scratch", Float32())
     if isinstance(loss, nn.MSELoss):
-        targets = Tensor("targets", back.tape.output.shape, "wire", Float32(), rows=True)
+        targets = Tensor("targets", shape, "wire", Float32(), rows=True)
         targets.space, targets.slot = "io", 1
+        targets.channels = back.tape.output.channels
         return _mse(back, targets, value), targets, value
-    labels = Tensor("labels", (), "wire", None, rows=True, space="io", slot=1)
+    labels = Tensor("labels", (), "wire", None, rows=True, space="io", slot=1, numbers=LABELS)
     assert isinstance(loss, nn.CrossEntropyLoss)
     lowered = _cross_entropy if loss.is_plain else _weighted
     return lowered(back, loss, labels, value), labels, value
@@ -35,10 +37,13 @@ def _output(back: Backward, name: str) -> Tensor:
     """The output as the loss reads it: in float32, or in 16 bits with one scale."""
     z = back.tape.output
     if _in_floats(back):
-        return back.operands.floats(z, "loss")
-    codes = Tensor(name, z.shape, "scratch", LOGITS, rows=True)
-    back.ops.append(convert(z, codes, "loss"))
-    return codes
+        read = back.operands.floats(z, "loss")
+    else:
+        read = Tensor(name, z.shape, "scratch", LOGITS, rows=True, channels=z.channels)
+        back.ops.append(convert(z, read, "loss"))
+    if z.channels and isinstance(back.loss, nn.CrossEntropyLoss):  # classes in their order
+        return back.operands.transposed(read, 0, "loss")
+    return read
 
 
 def _error(back: Backward) -> Tensor:
@@ -46,6 +51,8 @@ def _error(back: Backward) -> Tensor:
     fmt = Float32() if _in_floats(back) else ACCUMULATOR
     error = Tensor("loss:error", back.tape.output.shape, "scratch", fmt, rows=True)
     error.spread = "format" if _in_floats(back) else "tensor"
+    if isinstance(back.loss, nn.MSELoss):
+        error.channels = back.tape.output.channels
     return error
 
 
@@ -90,6 +97,7 @@ def _mse(back: Backward, targets: Tensor, loss: Tensor) -> Tensor:
     if not _in_floats(back):
         kernel = "mse_s16"
         codes = Tensor("targets as int16", targets.shape, "scratch", LOGITS, rows=True)
+        codes.channels = targets.channels
         back.ops.append(convert(targets, codes, "loss"))
         targets = codes
     back.ops.append(Op(kernel, "loss", (error, output, targets, loss), writes=(0, 3)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .ir import ALIGN, Program, Tensor
 
 NET_BYTES = 128
+ROUNDS = 16
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def lifetimes(program: Program) -> list[Lifetime]:
 
 def plan_memory(program: Program) -> Memory:
     """What lasts stands first; the rest, largest first, at the lowest offset that is free for as
-    long as it lives."""
+    long as it lives. While that takes more than is live at once, what came to lie highest is placed
+    before all others, and the best of some rounds is kept."""
     batch = program.batch
     offsets: dict[int, tuple[int, int, int, int]] = {}
     ends = {"arena": NET_BYTES, "const": 0, "io": 0}
@@ -64,20 +67,80 @@ def plan_memory(program: Program) -> Memory:
             offsets[id(t)] = _spread(t, batch, ends[t.space])
             ends[t.space] += t.nbytes(batch)
     spans = lifetimes(program)
+    order = sorted(spans, key=lambda s: (-s.tensor.nbytes(batch), s.first))
+    takers, lasting = _takers(program, spans), ends["arena"]
+    best = None
+    for _ in range(ROUNDS):
+        found = _placed(order, takers, batch, lasting)
+        best = found if best is None or found.top < best.top else best
+        peak, peak_op = _peak(spans, best.taking, batch, len(program.all_ops))
+        if not order or best.top == lasting + peak:
+            break
+        highest = max(order, key=lambda s: found.at[id(s.tensor)] + s.tensor.nbytes(batch))
+        order = [highest, *(s for s in order if s is not highest)]
+    assert best is not None
+    offsets |= {id(s.tensor): _spread(s.tensor, batch, best.at[id(s.tensor)]) for s in spans}
+    return Memory(offsets, spans, best.top, ends["const"], lasting, lasting + peak, peak_op)
+
+
+class _Placed(NamedTuple):
+    """Offsets by id of a tensor, their end, and which tensors took the memory of others."""
+
+    at: dict[int, int]
+    top: int
+    taking: set[int]
+
+
+def _placed(order: list[Lifetime], takers: dict[int, Tensor], batch: int, begin: int) -> _Placed:
+    """Each at the lowest offset that is free while it lives, or where what it takes over is."""
     placed: list[tuple[int, int, Lifetime]] = []
-    top = ends["arena"]
-    for span in sorted(spans, key=lambda s: (-s.tensor.nbytes(batch), s.first)):
-        size = span.tensor.nbytes(batch)
-        at = ends["arena"]
-        for begin, end, other in sorted(placed, key=lambda p: p[0]):
-            if span.meets(other) and at < end and begin < at + size:
-                at = end
+    found = _Placed({}, begin, set())
+    for span in order:
+        size, taken = span.tensor.nbytes(batch), takers.get(id(span.tensor))
+        at = None if taken is None else found.at.get(id(taken))
+        if at is not None and _is_free(span, at, size, taken, placed):
+            found.taking.add(id(span.tensor))
+        else:
+            at = begin
+            for start, end, other in sorted(placed, key=lambda p: p[0]):
+                if span.meets(other) and at < end and start < at + size:
+                    at = end
         placed.append((at, at + size, span))
-        offsets[id(span.tensor)] = _spread(span.tensor, batch, at)
-        top = max(top, at + size)
-    peak, peak_op = _peak(spans, batch, len(program.all_ops))
-    lasting = ends["arena"]
-    return Memory(offsets, spans, top, ends["const"], lasting, lasting + peak, peak_op)
+        found.at[id(span.tensor)] = at
+        found = found._replace(top=max(found.top, at + size))
+    return found
+
+
+def _takers(program: Program, spans: list[Lifetime]) -> dict[int, Tensor]:
+    """Results that can take the memory of what they are made of, by their ids: that is needed for
+    the last time there, and its codes have room for them, scales and all."""
+    if program.watched:  # sums are looked at after they were converted
+        return {}
+    lives = {id(span.tensor): span for span in spans}
+    found: dict[int, Tensor] = {}
+    for i, op in enumerate(program.all_ops):
+        old = None if op.over is None else lives.get(id(op.places[op.over]))
+        new = lives.get(id(op.places[0]))
+        if old is None or new is None or old.last != i or new.first != i:
+            continue
+        if new.tensor.nbytes(program.batch) <= old.tensor.parts(program.batch)[0]:
+            found[id(new.tensor)] = old.tensor
+    return found
+
+
+def _is_free(
+    span: Lifetime,
+    at: int,
+    size: int,
+    taken: Tensor | None,
+    placed: list[tuple[int, int, Lifetime]],
+) -> bool:
+    """Whether nothing but what is taken over lies there for as long as that is needed."""
+    return not any(
+        span.meets(other) and at < end and begin < at + size
+        for begin, end, other in placed
+        if other.tensor is not taken
+    )
 
 
 def _spread(t: Tensor, batch: int, at: int) -> tuple[int, int, int, int]:
@@ -89,10 +152,10 @@ def _spread(t: Tensor, batch: int, at: int) -> tuple[int, int, int, int]:
     return (found[0], found[1], found[2], found[3])
 
 
-def _peak(spans: list[Lifetime], batch: int, ops: int) -> tuple[int, int]:
+def _peak(spans: list[Lifetime], taking: set[int], batch: int, ops: int) -> tuple[int, int]:
     live = [0] * (ops + 1)
     for s in spans:
-        for i in range(s.first, s.last + 1):
+        for i in range(s.first + (id(s.tensor) in taking), s.last + 1):
             live[i] += s.tensor.nbytes(batch)
     most = max(live, default=0)
     return most, live.index(most) if live else 0

@@ -1,34 +1,76 @@
-"""LayerNorm: docs/numerics.md section 20."""
+"""LayerNorm and GroupNorm (docs/numerics.md sections 20 and 36), and what BatchNorm shares."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isqrt, prod
 
 from .. import nn
+from ..errors import QfwError
 from ..formats import Float32, Sym
 from .context import Backward
-from .headroom import largest
+from .headroom import INT32_MAX, largest
 from .ir import Op, Tensor
-from .operands import accumulator, by_matrix_row, convert, per_tensor, signed_bits
+from .operands import (
+    MOST_EXTRA,
+    Operands,
+    accumulator,
+    by_matrix_row,
+    convert,
+    per_tensor,
+    signed_bits,
+)
 from .tape import Tape, Taped
 from .trace import Node
 from .update import Sums
 
-NORMAL = Sym(16)  # of x^ and of an error times gamma
-EPS, POSITIONS = 1, 3
+NORMAL = Sym(16)  # of x^
+FRACTION, EPS, DOWN, POSITIONS, GROUPS = range(5)  # params
 
 
-class _LayerNorm:
+@dataclass(frozen=True)
+class Form:
+    """Of a row of the step: columns at positions. Rows are normalised each position by itself or,
+    with groups, over the positions, some columns together."""
+
+    columns: int
+    positions: int
+    groups: int = 0
+
+    @property
+    def length(self) -> int:
+        """Elements that are normalised together."""
+        if not self.groups:
+            return self.columns
+        return self.positions * self.columns // self.groups
+
+
+def form_of(node: Node) -> Form:
+    layer, shape = node.layer, node.in_shape
+    if isinstance(layer, nn.GroupNorm):
+        return Form(shape[0], prod(shape[1:]), layer.num_groups)
+    assert isinstance(layer, nn.LayerNorm)
+    return Form(prod(layer.shape), prod(shape) // prod(layer.shape))
+
+
+class _Norm:
     def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
-        wire = tape.as_wire(x, node.in_shape)
-        parameters = {p.name: tape.parameter(node, p.name) for p in node.layer.parameters()}
+        form = form_of(node)
+        channels = 0
+        if form.groups:
+            channels = form.columns if len(node.in_shape) > 1 else 0
+        elif form.positions == 1:  # gamma and beta can follow any order
+            channels = x.channels
+        wire = tape.arranged(x, node.in_shape, channels, node.path)
+        inner = 0 if form.groups else wire.channels
+        parameters = {p.name: tape.parameter(node, p.name, inner) for p in node.layer.parameters()}
         weight, bias = parameters.get("weight"), parameters.get("bias")
-        if node.policy.forward == "sym":
-            op = _normalize_s32(tape, node, wire, weight, bias, f"{node.path}:sums")
-        else:
-            op = _normalize_f32(tape, node, wire, weight, bias, f"{node.path}:sums")
+        sym = node.policy.forward == "sym"
+        lowered = _normalize_s32 if sym else _normalize_f32
+        op = lowered(tape, node, wire, weight, bias, f"{node.path}:sums")
         tape.ops.append(op)
         y = op.used[0]
+        y.channels = wire.channels
         tape.taped.append(Taped(node, wire, y, parameters))
         return tape.made(node, y)
 
@@ -40,76 +82,112 @@ class _LayerNorm:
         if deeper:
             sym = node.policy.prop == "sym"
             dx = _back_s32(back, taped, stored) if sym else _back_f32(back, taped, stored)
+            dx.channels = taped.x.channels
         if taped.learns:
-            normal = _normal(back, taped)
-            sums = Sums(_length(node), 1, _positions(node), diagonal=True)
-            for name, x in (("weight", normal), ("bias", None)):
-                if name in taped.parameters:
-                    p = taped.parameters[name]
-                    back.gradients.lower(back.tape, back.ops, node, p, stored, x, sums)
+            form = form_of(node)
+            sums = Sums(form.columns, 1, form.positions, diagonal=True)
+            affine_gradients(back, taped, stored, _normal(back, taped), sums)
         return dx
 
 
-LAYER_NORM = _LayerNorm()
+NORM = _Norm()
 
 
-def _layer(node: Node) -> nn.LayerNorm:
-    assert isinstance(node.layer, nn.LayerNorm)
-    return node.layer
+def affine_gradients(
+    back: Backward, taped: Taped, error: Tensor, normal: Tensor | None, sums: Sums
+) -> None:
+    """Of gamma, from x^, and of beta."""
+    for name, x in (("weight", normal), ("bias", None)):
+        if name in taped.parameters:
+            p = taped.parameters[name]
+            back.gradients.lower(back.tape, back.ops, taped.node, p, error, x, sums)
 
 
-def _length(node: Node) -> int:
-    return prod(_layer(node).shape)
+def eps_of(node: Node) -> float:
+    assert isinstance(node.layer, (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d))
+    return float(node.layer.eps)
 
 
-def _positions(node: Node) -> int:
-    return prod(node.in_shape) // _length(node)
+def _params(node: Node, more: dict[int, int | float] | None = None) -> dict[int, int | float]:
+    form = form_of(node)
+    groups = {GROUPS: form.groups} if form.groups else {}
+    return {**(more or {}), EPS: eps_of(node), POSITIONS: form.positions, **groups}
 
 
-def _params(node: Node, **more: int) -> dict[int, int | float]:
-    """F and k, eps and positions."""
-    names = {"fraction": 0, "down": 2}
-    return {
-        **{names[name]: value for name, value in more.items()},
-        EPS: float(_layer(node).eps),
-        POSITIONS: _positions(node),
-    }
+# --- headroom: N elements together, codes of at most A --------------------------------------------
 
 
-def fraction(n: int, most: int, at_most: int) -> int:
-    """F: bits after the point of x^ in a row of n, for products with codes of at most `most`."""
+def fraction(n: int, most: int) -> int:
+    """F of a forward: bits after the point of x^, for products with codes of at most `most`."""
     root = _ceil_sqrt(n - 1)
-    return max(f for f in range(at_most + 1) if (root * 2**f + 1) * most <= 2**29)
+    return max(f for f in range(25) if (root * 2**f + 1) * most <= 2**29)
+
+
+def back_steps(n: int, bits: int) -> dict[int, int | float]:
+    """F and k of a backward, g having so many bits."""
+    root = _ceil_sqrt(n - 1)
+    f = max(f for f in range(6, 17) if root * 2**f + 1 <= 2**25)
+    most = 128 * n * _ceil_sqrt(n) * largest(bits)
+    return {FRACTION: f, DOWN: max(0, (most - 1).bit_length() - 30)}
 
 
 def _ceil_sqrt(n: int) -> int:
     return isqrt(n - 1) + 1 if n > 0 else 0
 
 
-def _row_codes(tape: Tape, node: Node, t: Tensor) -> Tensor:
-    """Codes with one scale a normalised row, or one in all."""
-    n, path = _length(node), node.path
-    if by_matrix_row(t, n):
-        return tape.operands.codes(t, path)
-    t = tape.operands.source(t, path)
+def fits(n: int, bits: int) -> bool:
+    """Whether so many codes can be normalised together."""
+    return n * largest(bits) <= INT32_MAX
+
+
+def widest(n: int) -> int:
+    """The most bits of which that is true; 1: of none."""
+    return max(bits for bits in range(1, 17) if fits(n, bits))
+
+
+def one_scale(make: Operands, t: Tensor, path: str, n: int, columns: int) -> Tensor:
+    """The tensor widened to one scale, with as many bits more as fit."""
+    t = make.source(t, path)
     assert t.fmt is not None
-    extra = max(0, min(7, 16 - signed_bits(t.fmt)))
-    return tape.operands.widened(t, path, extra=extra, columns=n)
+    bits = signed_bits(t.fmt)
+    extra = [f for f in range(MOST_EXTRA + 1) if bits + f <= 16 and fits(n, bits + f)]
+    return make.widened(t, path, extra=max(extra, default=0), columns=columns)
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+def _row_codes(tape: Tape, node: Node, t: Tensor) -> Tensor:
+    """Codes with one scale for what is normalised together, or one in all."""
+    form, path = form_of(node), node.path
+    alone = not form.groups or form.positions == 1
+    if per_tensor(t.fmt) or (alone and by_matrix_row(t, form.columns)):
+        codes = tape.operands.codes(t, path)
+    else:
+        codes = one_scale(tape.operands, t, path, form.length, form.columns)
+    assert codes.fmt is not None
+    if not fits(form.length, codes.fmt.bits):
+        raise QfwError(
+            f"layer '{path}', {node.layer}: {form.length} codes of {codes.fmt.bits} bits are too "
+            f"many to be normalised together: choose more groups, or {widest(form.length)} bits "
+            f"for wires and errors"
+        )
+    return codes
 
 
 def _normalize_s32(
     tape: Tape, node: Node, x: Tensor, weight: Tensor | None, bias: Tensor | None, name: str
 ) -> Op:
-    n, path = _length(node), node.path
+    form, path = form_of(node), node.path
     codes = _row_codes(tape, node, x)
     gamma = None if weight is None else tape.operands.codes(weight, path)
     most = 1 if gamma is None or gamma.fmt is None else largest(gamma.fmt.bits)
-    f = fraction(n, most, 24)
+    f = fraction(form.length, most)
     by_column = bias is not None or (gamma is not None and gamma.layout(1).n_scales > 1)
-    y = accumulator(name, node.out_shape, False, by_column, _positions(node))
-    scratch = Tensor(f"{path} seeds", (5 * n,), "scratch") if bias is not None else None
+    y = accumulator(name, node.out_shape, False, by_column, form.positions)
+    scratch = Tensor(f"{path} seeds", (5 * form.columns,), "scratch") if bias is not None else None
     places = (y, codes, gamma, bias, scratch)
-    op = Op("normalize_s32", path, places, _params(node, fraction=f), writes=(0, 4))
+    op = Op("normalize_s32", path, places, _params(node, {FRACTION: f}), writes=(0, 4))
     op.note = f"{f} bits of fraction"
     return op
 
@@ -128,14 +206,22 @@ def _normal(back: Backward, taped: Taped) -> Tensor | None:
     node = taped.node
     if "weight" not in taped.parameters:
         return None
-    name = f"{node.path}:normal"
-    if node.policy.weight_grad == "float32":
-        op = _normalize_f32(back.tape, node, taped.x, None, None, name)
-        back.ops.append(op)
-        return op.used[0]
-    op = _normalize_s32(back.tape, node, taped.x, None, None, f"{name} sums")
-    normal = Tensor(name, node.out_shape, "scratch", NORMAL, rows=True)
-    back.ops += [op, convert(op.used[0], normal, node.path)]
+    sym = node.policy.weight_grad == "sym"
+    name = f"{node.path}:normal" + (" sums" if sym else "")
+    op = (_normalize_s32 if sym else _normalize_f32)(back.tape, node, taped.x, None, None, name)
+    return made_normal(back, taped, op, sym)
+
+
+def made_normal(back: Backward, taped: Taped, op: Op, sym: bool) -> Tensor:
+    """What an operation makes of x, as codes or floats."""
+    node, sums = taped.node, op.used[0]
+    sums.channels = taped.x.channels
+    back.ops.append(op)
+    if not sym:
+        return sums
+    normal = Tensor(f"{node.path}:normal", node.out_shape, "scratch", NORMAL, rows=True)
+    normal.channels = sums.channels
+    back.ops.append(convert(sums, normal, node.path))
     return normal
 
 
@@ -150,29 +236,29 @@ def _back_f32(back: Backward, taped: Taped, error: Tensor) -> Tensor:
 
 
 def _back_s32(back: Backward, taped: Taped, error: Tensor) -> Tensor:
-    node, n = taped.node, _length(taped.node)
+    node, form = taped.node, form_of(taped.node)
     g = _times_gamma(back, taped, _row_codes(back.tape, node, error))
     x = _row_codes(back.tape, node, taped.x)
     assert g.fmt is not None
-    f = fraction(n, 1, 16)
-    most = 128 * n * _ceil_sqrt(n) * largest(g.fmt.bits)
-    down = max(0, (most - 1).bit_length() - 30)
-    dx = accumulator(f"{node.path}:dX", node.in_shape, True, False, _positions(node))
-    params = _params(node, fraction=f, down=down)
+    positions = 1 if form.groups else form.positions
+    dx = accumulator(f"{node.path}:dX", node.in_shape, True, False, positions)
+    params = _params(node, back_steps(form.length, g.fmt.bits))
     back.ops.append(Op("normalize_back_s32", node.path, (dx, g, x), params))
     return dx
 
 
 def _times_gamma(back: Backward, taped: Taped, error: Tensor) -> Tensor:
-    """e gamma, as 16-bit codes with one scale."""
+    """e gamma, as codes of 16 bits, or as many as fit, with one scale."""
     node, path, weight = taped.node, taped.node.path, taped.parameters.get("weight")
     if weight is None:
         return error
-    gamma = back.operands.codes(weight, path)
-    positions, by_column = _positions(node), gamma.layout(1).n_scales > 1
-    name = f"{path}:error times gamma"
-    sums = accumulator(name, node.out_shape, not per_tensor(error.fmt), by_column, positions)
-    g = Tensor(f"{name} as int16", node.out_shape, "scratch", NORMAL, rows=True)
-    params: dict[int, int | float] = {POSITIONS: positions}
+    gamma, form = back.operands.codes(weight, path), form_of(node)
+    by_column = gamma.layout(1).n_scales > 1
+    name, bits = f"{path}:error times gamma", widest(form.length)
+    sums = accumulator(name, node.out_shape, not per_tensor(error.fmt), by_column, form.positions)
+    fmt = Sym(bits, container=16)
+    g = Tensor(f"{name} as int{bits}", node.out_shape, "scratch", fmt, rows=True)
+    g.channels = sums.channels = taped.x.channels
+    params: dict[int, int | float] = {POSITIONS: form.positions}
     back.ops += [Op("columns_s32", path, (sums, error, gamma), params), convert(sums, g, path)]
     return g

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from ..errors import QfwError
 from ..formats import Asym, Float32, Format, Sym
 from .headroom import extra_bits, largest
 from .ir import ACCUMULATOR, Op, Role, Spread, Tensor, stream_of
@@ -14,6 +15,8 @@ OPERAND = Sym(12, container=16)  # of a Float32 tensor in integer arithmetic
 LOGITS = Sym(16)
 
 NONE, BY_COLUMN, BY_ROW = range(3)
+MOST_EXTRA = 7  # F of docs/numerics.md section 14
+MOST_JOINED = 7  # places of an operation but the first
 
 
 def is_hindsight(fmt: Format | None) -> bool:
@@ -47,7 +50,10 @@ def convert(src: Tensor, dst: Tensor, layer: str) -> Op:
     if src.spread == "columns" and isinstance(dst.fmt, Sym):
         columns = src.size // src.positions
         scratch = Tensor(f"{dst.name} ratios", (16 * columns,), "scratch")
-    return Op("convert", layer, (dst, src, scratch), writes=(0, 2))
+    op = Op("convert", layer, (dst, src, scratch), writes=(0, 2))
+    plain = src.fmt is ACCUMULATOR and is_plain(dst) and per_tensor(dst.fmt)
+    op.over = 1 if plain else None
+    return op
 
 
 class Operands:
@@ -63,7 +69,9 @@ class Operands:
         return self._made[key]
 
     def _temporary(self, t: Tensor, fmt: Format, what: str) -> Tensor:
-        return Tensor(f"{t.name} {what}", t.shape, "scratch", fmt, t.rows, stream=t.stream)
+        made = Tensor(f"{t.name} {what}", t.shape, "scratch", fmt, t.rows, stream=t.stream)
+        made.channels, made.lead = t.channels, t.lead
+        return made
 
     def floats(self, t: Tensor, layer: str) -> Tensor:
         """The tensor in Float32."""
@@ -134,6 +142,57 @@ class Operands:
 
         return self._remember((id(t), "widened", extra, id(by), mode, keep_rows), make)
 
+    def single(self, t: Tensor, layer: str) -> Tensor:
+        """The tensor as codes with one scale: what has several is widened."""
+        if per_tensor(t.fmt):
+            return self.codes(t, layer)
+        source = self.source(t, layer)
+        assert source.fmt is not None
+        extra = max(0, min(MOST_EXTRA, 16 - signed_bits(source.fmt)))
+        return self.widened(source, layer, extra=extra)
+
+    def transposed(self, t: Tensor, channels: int, layer: str) -> Tensor:
+        """The tensor with so many channels last in memory; 0: in C order."""
+
+        def make() -> Tensor:
+            floats = isinstance(t.fmt, Float32)
+            src = t if floats else self.single(t, layer)
+            assert src.fmt is not None
+            inner = t.channels or t.size // channels  # the axis that is last now
+            dst = self._temporary(src, src.fmt, "transposed")
+            dst.channels = channels
+            params: dict[int, int | float] = {0: t.size // inner, 1: inner}
+            self.emit(Op("transpose", layer, (dst, src), params))
+            return dst
+
+        if t.channels and channels:
+            return self.transposed(self.transposed(t, 0, layer), channels, layer)
+        return self._remember((id(t), "transposed", channels), make)
+
+
+def join(
+    make: Operands,
+    arithmetic: str,
+    layer: str,
+    name: str,
+    shape: tuple[int, ...],
+    operands: list[Tensor],
+    positions: int = 0,
+) -> Op:
+    """The sum of operands or, with positions, what they are side by side at each of so many."""
+    if len(operands) > MOST_JOINED:
+        raise QfwError(
+            f"layer '{layer}': {len(operands)} values meet; at most {MOST_JOINED} do at a time: "
+            f"join some of them first"
+        )
+    floats = arithmetic == "float32"
+    places = [make.floats(t, layer) if floats else make.single(t, layer) for t in operands]
+    sums = Tensor(name, shape, "scratch", Float32() if floats else ACCUMULATOR, rows=True)
+    sums.spread = "format" if floats else "tensor"
+    sums.channels = operands[0].channels
+    kernel = "join_f32" if floats else "join_s32"
+    return Op(kernel, layer, (sums, *places), {0: positions})
+
 
 def per_tensor(fmt: Format | None) -> bool:
     return fmt is not None and fmt.axis is None and fmt.group is None
@@ -146,18 +205,22 @@ def by_matrix_row(t: Tensor, inner: int) -> bool:
         return True
     if fmt.group is not None:
         return t.rows and fmt.group >= t.size == inner
-    return fmt.axis == "row" and bool(t.shape) and t.shape[-1] == inner
+    return fmt.axis == "row" and bool(t.shape) and t.storage_shape[-1] == inner
 
 
 def weight_scales(t: Tensor) -> str:
-    """Of a weight [out, in]: "tensor", "out" (a scale a row), "in" (one a column) or "mixed"."""
+    """Of a weight [out, in, ...]: "tensor", "out" (a scale a row), "in" (one for each input) or
+    "mixed"."""
     fmt = t.fmt
     assert fmt is not None
     if per_tensor(fmt):
         return "tensor"
+    rank = len(t.shape)
     if fmt.group is not None:
-        return "out" if fmt.group >= t.shape[1] else "mixed"
-    return "out" if fmt.axis in (0, -2, "row") else "in"
+        return "out" if fmt.group >= t.size // t.shape[0] else "mixed"
+    if fmt.axis in (0, -rank) or (fmt.axis == "row" and rank == 2):
+        return "out"
+    return "in" if fmt.axis in (1, 1 - rank) else "mixed"
 
 
 def accumulator(
@@ -178,7 +241,9 @@ def accumulator(
 def store(src: Tensor, shape: tuple[int, ...], fmt: Format, path: str, role: Role) -> Tensor:
     """A tensor for src's values in a format and a shape: a wire or an error."""
     assert prod(shape) == src.size
-    return Tensor(f"{path}:{role}", shape, role, fmt, rows=True, stream=stream_of(path, role))
+    t = Tensor(f"{path}:{role}", shape, role, fmt, rows=True, stream=stream_of(path, role))
+    t.channels = src.channels
+    return t
 
 
 def folded_extra(terms: int, t: Tensor, other: Tensor | None, bias: bool = False) -> int:

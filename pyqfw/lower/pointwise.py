@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .. import nn
@@ -11,7 +13,10 @@ from .tape import Tape, Taped
 from .trace import Node
 
 RELU_FLAG = 1
-WITH_RELU = ("product_s32", "product_f32", "normalize_s32", "normalize_f32")
+WITH_RELU = (
+    *("product_s32", "product_f32", "normalize_s32", "normalize_f32"),
+    *("batch_norm_s32", "batch_norm_f32", "fold_s32", "fold_f32"),
+)
 
 
 class _Flatten:
@@ -36,14 +41,13 @@ class _ReLU:
             tape.ops.append(Op("relu", node.path, (x, x)))
             y = x
         else:
-            y = _like(node, x)
+            y = like(node, x)
             tape.ops.append(Op("relu", node.path, (y, x)))
         tape.taped.append(Taped(node, x, y))
         return y
 
     def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
-        back.mask(error, back.tape.kept(taped.y), taped.node.path, ABOVE_ZERO)
-        return error
+        return back.mask(error, back.tape.kept(taped.y), taped.node.path, ABOVE_ZERO)
 
 
 class _LeakyReLU:
@@ -53,7 +57,7 @@ class _LeakyReLU:
         slope = _slope(node)
         if slope == 0.0:
             return RELU.forward(tape, node, x)
-        y = x if x.raw else _like(node, x)
+        y = raw_result(tape, node, x) if x.raw else like(node, x)
         tape.ops.append(Op("relu", node.path, (y, x), {0: slope}))
         tape.taped.append(Taped(node, x, y))
         return y
@@ -63,6 +67,7 @@ class _LeakyReLU:
         if slope == 0.0:
             return RELU.backward(back, taped, error, deeper)
         wire, path = back.tape.kept(taped.y), taped.node.path
+        error = back.sums(error, path)
         back.ops.append(Op("mask", path, (error, wire), {0: ABOVE_ZERO, 1: slope}))
         return error
 
@@ -74,9 +79,16 @@ def _slope(node: Node) -> float:
     return float(slope) if slope >= np.finfo(np.float32).tiny else 0.0
 
 
-def _like(node: Node, x: Tensor) -> Tensor:
+def like(node: Node, x: Tensor) -> Tensor:
     """The wire of a layer that changes codes and leaves their scales."""
-    return Tensor(f"{node.path}:wire", x.shape, "wire", x.fmt, rows=True, stream=x.stream)
+    return replace(x, name=f"{node.path}:wire", role="wire", space="arena")
+
+
+def raw_result(tape: Tape, node: Node, x: Tensor) -> Tensor:
+    """Where a layer that changes sums writes: in place, unless backward reads what they were."""
+    if id(x) not in tape.needed:
+        return x
+    return tape.made(tape.makers[id(x)], replace(x, name=f"{node.path}:sums"))
 
 
 class _Quant:
@@ -91,7 +103,7 @@ class _Quant:
     def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
         fmt = taped.y.fmt
         if fmt is not None and fmt.range != "dynamic":
-            back.mask(error, taped.y, taped.node.path, INSIDE)
+            return back.mask(error, taped.y, taped.node.path, INSIDE)
         return error
 
 

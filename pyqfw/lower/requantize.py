@@ -11,12 +11,17 @@ from dataclasses import replace
 from ..errors import QfwError
 from ..formats import Float32
 from .context import INSIDE
-from .ir import ACCUMULATOR, Op, Program, Tensor, Watch
+from .ir import ACCUMULATOR, ALIGN, Op, Program, Tensor, Watch
 from .operands import as_dynamic, is_hindsight, is_plain, per_tensor
+from .windows import LONG
 
 GAINS = 8  # of a commit
+ABSOLUTE = 0  # param of a convert: its range is relative to 1
+# What makes sums of the operand at place 1, in proportion to it.
+MAKERS = ("product_s32", "normalize_back_s32", "batch_norm_back_s32", "fold_s32")
+NORMS = ("normalize_s32", "batch_norm_s32", "fold_s32")
 TILE_BYTES = 1024  # of accumulators
-LONG, LONG_ROWS = 8, 16  # a batch from which on at least so many rows are summed at a time
+LONG_ROWS = 16  # of a long batch, at least so many are summed at a time
 
 
 def settle(program: Program, commits: bool) -> None:
@@ -25,6 +30,8 @@ def settle(program: Program, commits: bool) -> None:
         dst, src, scratch = op.places[:3]
         assert dst is not None
         _, incoming = _relative_to(op, ops)
+        if _is_normal(op, ops):
+            op.params[ABSOLUTE] = 1
         made = Tensor(f"{dst.name} gain", (2,), "state", Float32())
         gain = program.gains.setdefault(made.name, made)
         op.places, op.writes = (dst, src, scratch, gain, incoming), (0, 2, 3)
@@ -49,7 +56,8 @@ def watch(program: Program) -> None:
         assert dst is not None
         assert src is not None
         maker, incoming = _relative_to(op, ops)
-        program.watched.append(Watch(f"{dst.name} gain", op, src, maker, incoming))
+        absolute = _is_normal(op, ops)
+        program.watched.append(Watch(f"{dst.name} gain", op, src, maker, incoming, absolute))
     for ops in program.sections.values():
         ops[:] = [op for op in ops if not _masks_hindsight(op)]
     for t in program.tensors:
@@ -89,13 +97,27 @@ def _carries(src: Tensor, dst: Tensor) -> bool:
     return kinds[0] == kinds[1] and layouts[0] == layouts[1]
 
 
-def _relative_to(op: Op, ops: list[Op]) -> tuple[Op | None, Tensor | None]:
-    """The product that made the sums, and its operand a, which has one scale; or nothing, where
-    the source itself has one."""
+def _is_normal(op: Op, ops: list[Op]) -> bool:
+    """Whether it stores what a normalisation made: that follows no scale of what came in."""
     dst, src = op.places[:2]
     assert dst is not None
     assert src is not None
-    maker = _maker(ops, src)
+    origin = _selected_from(ops, src)
+    normal = any(o.kernel in NORMS and o.places[0] is origin for o in ops)
+    return normal and dst.role == "wire"
+
+
+def _relative_to(op: Op, ops: list[Op]) -> tuple[Op | None, Tensor | None]:
+    """What made the sums, and its operand, which has one scale; or nothing, where the source itself
+    has one, or the range is relative to 1."""
+    dst, src = op.places[:2]
+    assert dst is not None
+    assert src is not None
+    if _is_normal(op, ops):
+        return None, None
+    origin = _selected_from(ops, src)
+    makers = (o for o in ops if o.kernel in MAKERS and o.places[0] is origin is not o.places[1])
+    maker = next(makers, None)
     incoming = None if maker is None else maker.places[1]
     scaled = incoming or src
     one = scaled.spread == "tensor" or (scaled.spread == "format" and per_tensor(scaled.fmt))
@@ -108,9 +130,17 @@ def _relative_to(op: Op, ops: list[Op]) -> tuple[Op | None, Tensor | None]:
     return maker, incoming
 
 
-def _maker(ops: list[Op], t: Tensor) -> Op | None:
-    """The product of these sums."""
+def _product(ops: list[Op], t: Tensor) -> Op | None:
+    """What made these sums, if it is one."""
     return next((op for op in ops if op.kernel == "product_s32" and op.places[0] is t), None)
+
+
+def _selected_from(ops: list[Op], t: Tensor) -> Tensor:
+    """The sums that some are the largest of; these themselves if they are not."""
+    found = next((op for op in ops if op.kernel == "max_pool" and op.places[0] is t), None)
+    if found is None or found.places[1] is None:
+        return t
+    return _selected_from(ops, found.places[1])
 
 
 def _users(program: Program) -> dict[int, int]:
@@ -130,7 +160,7 @@ def _fusable(op: Op, ops: list[Op], users: dict[int, int]) -> Op | None:
     if src.fmt is not ACCUMULATOR or users[id(src)] != 2:
         return None
     known = dst.fmt is not None and dst.fmt.range != "dynamic"
-    return _maker(ops, src) if known and is_plain(dst) and per_tensor(dst.fmt) else None
+    return _product(ops, src) if known and is_plain(dst) and per_tensor(dst.fmt) else None
 
 
 def _fuse(product: Op, op: Op, batch: int) -> None:
@@ -146,6 +176,7 @@ def _fuse(product: Op, op: Op, batch: int) -> None:
     tile = Tensor(f"{sums.name} of {rows} rows", (rows, columns), "scratch", ACCUMULATOR)
     tile.spread, tile.positions = "columns" if by_column else "tensor", rows
     need = (16 * by_column + 5 * (bias is not None)) * columns
+    need = need if not product.patches else -(-need // ALIGN) * ALIGN + product.patches
     name = seeds.name if seeds else f"{sums.name} ratios"
     scratch = Tensor(name, (need,), "scratch") if need else None
     gain = op.places[3] if len(op.places) > 3 else None

@@ -5,17 +5,17 @@ from __future__ import annotations
 from ..formats import Float32
 from .context import Backward
 from .ir import ACCUMULATOR, Op, Tensor
-from .operands import LOGITS, convert, per_tensor, signed_bits
+from .operands import LOGITS, convert
 from .tape import Tape, Taped
 from .trace import Node
-
-MOST_EXTRA = 7  # F of docs/numerics.md section 14
 
 
 class _Softmax:
     def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
         path, columns = node.path, node.in_shape[-1]
-        y = _sums(f"{path}:sums", node, node.policy.forward)
+        if len(node.in_shape) > 1 and x.channels:
+            x = tape.arranged(x, node.in_shape, 0, path)
+        y = sums(f"{path}:sums", node, node.policy.forward, x.channels)
         if node.policy.forward == "float32":
             logits, kernel = tape.operands.floats(x, path), "softmax_f32"
         else:
@@ -23,6 +23,7 @@ class _Softmax:
                 Tensor(f"{path} logits", x.shape, "scratch", LOGITS, True),
                 "softmax_s16",
             )
+            logits.channels = x.channels
             tape.ops.append(convert(x, logits, path))
         tape.ops.append(Op(kernel, path, (y, logits), {0: columns}))
         tape.taped.append(Taped(node, x, y))
@@ -33,7 +34,7 @@ class _Softmax:
         node, make = taped.node, back.operands
         path, columns = node.path, node.in_shape[-1]
         stored, p = back.stored(taped, error), back.tape.kept(taped.y)
-        dx = _sums(f"{path}:dX", node, node.policy.prop)
+        dx = sums(f"{path}:dX", node, node.policy.prop, taped.x.channels)
         if node.policy.prop == "float32":
             kernel, places = "softmax_back_f32", (make.floats(stored, path), make.floats(p, path))
         else:
@@ -45,10 +46,12 @@ class _Softmax:
 SOFTMAX = _Softmax()
 
 
-def _sums(name: str, node: Node, arithmetic: str) -> Tensor:
-    if arithmetic == "float32":
-        return Tensor(name, node.in_shape, "scratch", Float32(), rows=True)
-    return Tensor(name, node.in_shape, "scratch", ACCUMULATOR, rows=True, spread="tensor")
+def sums(name: str, node: Node, arithmetic: str, channels: int) -> Tensor:
+    """What a layer makes that is no product: floats, or int32 with one scale."""
+    t = Tensor(name, node.in_shape, "scratch", Float32(), rows=True, channels=channels)
+    if arithmetic != "float32":
+        t.fmt, t.spread = ACCUMULATOR, "tensor"
+    return t
 
 
 def _codes(back: Backward, t: Tensor, path: str) -> Tensor:
@@ -58,9 +61,4 @@ def _codes(back: Backward, t: Tensor, path: str) -> Tensor:
         codes = Tensor(f"{t.name} as int16", t.shape, "scratch", LOGITS, rows=True)
         back.ops.append(convert(t, codes, path))
         return codes
-    if per_tensor(t.fmt):
-        return make.codes(t, path)
-    source = make.source(t, path)
-    assert source.fmt is not None
-    extra = max(0, min(MOST_EXTRA, 16 - signed_bits(source.fmt)))
-    return make.widened(source, path, extra=extra)
+    return make.single(t, path)

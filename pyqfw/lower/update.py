@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .. import optim
 from ..errors import QfwError
@@ -12,11 +12,12 @@ from .ir import ACCUMULATOR, Op, Tensor, stream_of
 from .operands import BY_ROW, by_matrix_row, convert, folded_extra, per_tensor, signed_bits
 from .tape import Tape
 from .trace import Node
+from .windows import LONG, Window, patch_bytes
 
 FOLDED_X, DIAGONAL = 4, 32
 NESTEROV, ROUNDING_AT, LR_PARAM = 1, 3, 12
-TILE_BYTES = {False: 16 * 1024, True: 128 * 1024}  # of accumulators, for short and long batches
-LONG = 8
+TILE_BYTES = {False: 16 * 1024, True: 128 * 1024}  # of accumulators, for few and for many terms
+ROW_BYTES = {False: 4 * 1024, True: 256}  # of a window's, for a short batch; of one term
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Sums:
     out: int
     inner: int
     positions: int
+    window: Window | None = None  # x is an image that it goes over
     diagonal: bool = False
 
     @property
@@ -62,7 +64,7 @@ class Gradients:
         grad = None
         if not fused:
             assert isinstance(policy.grads, Format)
-            grad = Tensor(f"{p.name}:grad", p.shape, "gradient", policy.grads)
+            grad = replace(p, name=f"{p.name}:grad", role="gradient", fmt=policy.grads)
             grad.stream = stream_of(p.name, "grad")
             self.gradients[p.name] = grad
         if arithmetic == "float32":
@@ -95,7 +97,8 @@ class Gradients:
         made = []
         for role in roles:
             name = f"{p.name}:{role}"
-            made.append(Tensor(name, p.shape, "state", fmt, stream=stream_of(p.name, role)))
+            made.append(replace(p, name=name, role="state", fmt=fmt))
+            made[-1].stream = stream_of(p.name, role)
             self.states[name] = made[-1]
         return made
 
@@ -113,8 +116,8 @@ class Gradients:
         """In float32: into the gradient itself where that is Float32."""
         path = node.path
         direct = grad is not None and isinstance(grad.fmt, Float32)
-        made = grad if direct else Tensor(f"{p.name}:sums", p.shape, "scratch", Float32())
-        assert made is not None
+        sum_of_p = replace(p, name=f"{p.name}:sums", role="scratch", fmt=Float32(), stream=0)
+        made = grad if direct and grad is not None else sum_of_p
         e = tape.operands.floats(error, path)
         wire = None if x is None else tape.operands.floats(x, path)
         op = Op("gradient_f32", path, (made, e, wire), {11: sums.positions})
@@ -123,12 +126,15 @@ class Gradients:
         ops.append(op)
         adds = grad is not None and self.micro_batches > 1
         if direct and adds:
-            tile = _tile(p, [], self.batch * sums.positions)
+            tile = self._tile(p, [], sums)
             op.places += (Tensor(f"{p.name}:sums", tile, "scratch", Float32()),)
             op.writes = (0, 3)
-        elif adds:
+        self._room(op, 4, sums, wire, 0)
+        if direct:
+            return made
+        if adds:
             ops.append(Op("accumulate", path, (grad, made), writes=(0, 1)))
-        elif grad is not None and not direct:
+        elif grad is not None:
             ops.append(convert(made, grad, path))
         return made
 
@@ -157,7 +163,7 @@ class Gradients:
             )
         flags |= sums.flags if wire is not None else 0
         whole = [t.fmt for t in ([p, *states] if grad is None else [grad]) if t.fmt is not None]
-        tile = _tile(p, whole, terms)
+        tile = self._tile(p, whole, sums, fused=grad is None)
         if len(p.shape) > 1 and (wire is None or sums.diagonal):  # an output has no rows of its own
             tile = (p.size, 1)
         acc = Tensor(f"{p.name}:sums", tile, "scratch", ACCUMULATOR, spread="tensor")
@@ -176,7 +182,41 @@ class Gradients:
             op.flags |= flags
             op.writes = (0, 3, *range(4, len(op.places)))
         op.macs, op.note = macs, str(proof)
+        kept = 8 * tile[0] * tile[1] if proof.split else 0
+        place = {"gradient_s32": 5, "gradient_update_s32": 6, "gradient_adamw_s32": 7}[op.kernel]
+        self._room(op, place, sums, wire, kept)
         return op
+
+    def _room(self, op: Op, place: int, sums: Sums, x: Tensor | None, kept: int) -> None:
+        """With a window, scratch for patches of the image, behind sums in 64 bits."""
+        if sums.window is None or x is None or x.fmt is None:
+            return
+        op.window, size = sums.window, x.fmt.element_bits // 8
+        channels = x.size // sums.window.in_positions
+        op.patches = patch_bytes(sums.window, channels, size, self.batch)
+        if kept + op.patches:
+            scratch = Tensor(f"{op.used[0].name} patches", (kept + op.patches,), "scratch")
+            empty = [None] * (place - len(op.places))
+            op.places = (*op.places[:place], *empty, scratch)
+            op.writes = (*op.writes, place)
+
+    def _tile(
+        self, p: Tensor, formats: list[Format], sums: Sums, fused: bool = False
+    ) -> tuple[int, int]:
+        """Outputs that are accumulated at a time: as many as fit, in eights, or all where a scale
+        spans them. Of a window's gradient for a short batch, and of products that are no sums and
+        move a parameter at once, few: RAM is what counts then."""
+        out, inner = p.shape[0], p.size // p.shape[0]
+        if any(_spans(f, p.shape) for f in formats):
+            return out, inner
+        terms = self.batch * sums.positions
+        alone = fused and terms == 1
+        if alone or (sums.window is not None and self.batch < LONG):
+            whole = all(f.element_bits % 8 == 0 for f in formats)
+            rows = ROW_BYTES[alone] // (4 * inner)
+            return min(out, max(1, rows) if whole else max(8, rows // 8 * 8)), inner
+        rows = TILE_BYTES[terms >= LONG] // (4 * inner) // 8 * 8
+        return min(out, max(8, rows)), inner
 
     def _joint(self, p: Tensor, grad: Tensor, rows: int) -> Tensor | None:
         """Room for the scales of sums over micro-batches, in a tile of the gradient."""
@@ -198,7 +238,7 @@ class Gradients:
             if several:
                 e = make.widened(e, path, extra=folded_extra(terms, e, None), columns=out)
             return e, None, 0
-        by_row = by_matrix_row(x, sums.inner)
+        by_row = per_tensor(x.fmt) if sums.window else by_matrix_row(x, sums.inner)
         folds = by_row and not per_tensor(x.fmt)
         e = make.source(error, path) if folds or several else make.codes(error, path)
         wire = make.codes(x, path) if by_row else make.source(x, path)
@@ -210,7 +250,8 @@ class Gradients:
             e = make.widened(e, path, extra=extra, columns=out)
         if not by_row:
             extra = folded_extra(terms, wire, e)
-            wire = make.widened(wire, path, extra=extra, columns=sums.inner)
+            columns = 0 if sums.window else sums.inner
+            wire = make.widened(wire, path, extra=extra, columns=columns)
         return e, wire, 0
 
     def _update(self, path: str, p: Tensor, grad: Tensor | None, states: list[Tensor]) -> Op:
@@ -249,16 +290,6 @@ def _adamw_params(adam: optim.AdamW) -> dict[int, int | float]:
 def _scales(t: Tensor) -> int:
     assert t.fmt is not None
     return 0 if isinstance(t.fmt, Float32) else t.layout(1).n_scales
-
-
-def _tile(p: Tensor, formats: list[Format], terms: int) -> tuple[int, int]:
-    """Outputs that are accumulated at a time: as many as fit, in eights, or all where a scale
-    spans them."""
-    out, inner = p.shape[0], p.size // p.shape[0]
-    if any(_spans(f, p.shape) for f in formats):
-        return out, inner
-    rows = TILE_BYTES[terms >= LONG] // (4 * inner) // 8 * 8
-    return min(out, max(8, rows)), inner
 
 
 def _spans(fmt: Format, shape: tuple[int, ...]) -> bool:

@@ -1,0 +1,239 @@
+"""What of the core a plan uses: the macros of csrc/base/config.h, from the plan's bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import wire
+from .formats import ROUNDINGS
+from .plan import Plan
+
+_SYM, _ASYM, _FLOAT32 = (wire.KINDS[kind] for kind in ("sym", "asym", "float32"))
+_HALF_EVEN = ROUNDINGS.index("half_even")
+_NAMES = {number: name for name, number in wire.KERNELS.items()}
+# The places of the parameter, of the gradient if it is stored, and of the state of an update.
+_UPDATES = {"update": (0, 1, 2), "gradient_update_s32": (0, None, 4)}
+_MOVERS = ("update", "gradient_update_s32", "adamw", "gradient_adamw_s32")
+_DIAGONAL = 32
+_LEAST_PLACES = 6  # that operations look at without asking
+
+
+class _Tensor(NamedTuple):
+    kind: int
+    bits: int
+    container: int
+    pow2: int
+    range: int
+    rounding: int
+    rows: int
+    shared: int
+    outer: int  # the sizes are those without the rows of a step
+    axis: int
+    inner: int
+    group: int
+
+    @property
+    def row(self) -> int:
+        return self.outer * self.axis * self.inner
+
+    @property
+    def slot(self) -> int:
+        """Bits of an element's place, 0 if they are no whole bytes."""
+        return self.container or (self.bits if self.bits in (8, 16) else 0)
+
+    @property
+    def one_scale(self) -> bool:
+        """Whatever the rows."""
+        alone = self.outer == 1 and self.rows != wire.ROWS_OUTER
+        return (self.shared != 0 or alone) and self.group >= self.axis
+
+    @property
+    def quantized(self) -> bool:
+        return self.kind in (_SYM, _ASYM)
+
+
+class _Op(NamedTuple):
+    name: str
+    flags: int
+    at: tuple[_Tensor | None, ...]
+    params: tuple[int, ...]
+    window: tuple[int, ...] | None
+
+    def has(self, place: int | None) -> bool:
+        return place is not None and self.at[place] is not None
+
+    def of(self, place: int) -> _Tensor:
+        t = self.at[place]
+        assert t is not None
+        return t
+
+
+class _Plan(NamedTuple):
+    crc: int
+    batch: int
+    micro_batches: int
+    tensors: list[_Tensor]
+    ops: list[_Op]
+
+
+def _read(data: bytes) -> _Plan:
+    header = wire.HEADER.unpack_from(data)
+    crc, batch = header[4], header[7]
+    tensors, ops, windows = header[9], header[10], header[27]
+    at = wire.HEADER.size
+    found = []
+    for _ in range(tensors):
+        field = wire.TENSOR.unpack_from(data, at)
+        kind, bits, container, pow2, reach, rounding, rows, shared = field[2:10]
+        found.append(
+            _Tensor(kind, bits, container, pow2, reach, rounding, rows, shared, *field[12:16])
+        )
+        at += wire.TENSOR.size
+    geometry = at + ops * wire.OPERATION.size
+    looks = [wire.WINDOW.unpack_from(data, geometry + i * wire.WINDOW.size) for i in range(windows)]
+    run = []
+    for _ in range(ops):
+        kernel, flags, *places, raw = wire.OPERATION.unpack_from(data, at)
+        params = tuple(int.from_bytes(raw[4 * i : 4 * i + 4], "little") for i in range(wire.PARAMS))
+        number = params[wire.WINDOW_PARAM]
+        of = tuple(None if p == wire.NO_TENSOR else found[p] for p in places)
+        run.append(_Op(_NAMES[kernel], flags, of, params, looks[number - 1] if number else None))
+        at += wire.OPERATION.size
+    return _Plan(crc, batch, max(header[26], 1), found, run)
+
+
+def _terms(plan: _Plan, op: _Op) -> tuple[int, int, int]:
+    """The most terms of a sum of products, the terms of a chunk, and the shift."""
+    if op.name == "product_s32":
+        positions = op.params[3] or 1
+        if op.window is None:
+            return op.of(1).row // positions, op.params[1], op.params[2]
+        in_h, in_w, out_h, out_w, high, wide = op.window[:6]
+        image = in_h * in_w if op.params[0] == 0 else out_h * out_w
+        return high * wide * (op.of(1).row // image), op.params[1], op.params[2]
+    return plan.batch * (op.params[11] or 1), op.params[9], op.params[10]
+
+
+def _is_far(plan: _Plan, op: _Op) -> bool:
+    """Of integer products: whether weights in range of their slots could leave the proved sum."""
+    a, b = (1 << (op.of(1).bits - 1)) - 1, 1 << (op.of(2).slot - 1 if op.of(2).slot else 31)
+    return _terms(plan, op)[0] * a * b >= 1 << 30
+
+
+def _splits(plan: _Plan, op: _Op) -> bool:
+    if op.name not in ("product_s32", "gradient_s32", "gradient_update_s32", "gradient_adamw_s32"):
+        return False
+    terms, chunk, shift = _terms(plan, op)
+    return shift != 0 or chunk < terms
+
+
+def _is_shared(t: _Tensor, batch: int) -> bool:
+    """Whether a scale has several stretches."""
+    return t.shared != 0 and t.outer * (batch if t.rows == wire.ROWS_OUTER else 1) > 1
+
+
+def _is_float(op: _Op) -> bool:
+    places = _UPDATES.get(op.name, ())
+    return any(p is not None and op.has(p) and op.of(p).kind == _FLOAT32 for p in places)
+
+
+def _is_usual(op: _Op) -> bool:
+    """Of conversions: floats to int8 in order, sums to int8 or, by columns, to codes of one scale,
+    and to floats."""
+    src, dst = op.of(1), op.of(0)
+    if dst.kind == _FLOAT32:
+        return src.kind == _SYM and src.bits == 32
+    if dst.kind != _SYM or op.has(3):
+        return False
+    if src.kind == _FLOAT32:
+        return dst.slot == 8 and (dst.shared == 0 or dst.outer == 1)
+    columns = op.has(2) and src.group == 1 and src.inner == 1
+    return (
+        (src.kind, src.bits, dst.range) == (_SYM, 32, wire.DYNAMIC)
+        and dst.one_scale
+        and (columns or (src.one_scale and dst.slot == 8 and not op.has(2)))
+    )
+
+
+def _is_folded(op: _Op) -> bool:
+    """Of widenings: one scale in, one out, and one folded in a column."""
+    return (
+        op.params[0] == 1
+        and op.has(3)
+        and op.of(0).one_scale
+        and op.of(1).one_scale
+        and not op.of(2).one_scale
+    )
+
+
+# Operations that encode nothing but by convert, and products that leave their sums.
+_PLAIN = (
+    "convert",
+    "widen",
+    "product_s32",
+    "product_f32",
+    "cross_entropy_s16",
+    "cross_entropy_f32",
+    "gradient_update_s32",
+    "gradient_f32",
+    "max_pool",
+    "max_pool_back",
+    "relu",
+)
+
+
+def _widths(plan: _Plan) -> set[tuple[int, int]]:
+    """Of the operands of integer products."""
+    names = ("product_s32", "gradient_s32", "gradient_update_s32", "gradient_adamw_s32")
+    pairs = [op for op in plan.ops if op.name in names and op.has(2)]
+    return {(op.of(1).slot, op.of(2).slot) for op in pairs}
+
+
+def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
+    """Macros for a core that runs this plan and no other; `counters`: and that counts."""
+    p = _read(plan if isinstance(plan, bytes) else plan.to_bytes())
+    codes = [t for t in p.tensors if t.quantized]
+    movers = [op for op in p.ops if op.name in _MOVERS]
+    products = [op for op in p.ops if op.name == "product_s32"]
+    widths, any_window = _widths(p), any(op.window is not None for op in p.ops)
+    converts = [op for op in p.ops if op.name == "convert"]
+    widens = [op for op in p.ops if op.name == "widen"]
+    requantizes = any(op.of(0).bits != 32 for op in products)
+    plain = all(op.name in _PLAIN for op in p.ops) and not requantizes
+    uses = {
+        "ASYM": any(t.kind == _ASYM for t in codes),
+        "PACKED": any(t.container == 0 and t.bits not in (8, 16) for t in codes),
+        "POW2": any(t.pow2 for t in codes),
+        "HALF_EVEN": any(t.rounding == _HALF_EVEN for t in codes)
+        or any(op.flags >> 3 & 3 == _HALF_EVEN for op in movers),
+        "WINDOWS": any_window,
+        "SPLIT": any(_splits(p, op) for op in p.ops),
+        "DIAGONAL": any(op.name.startswith("gradient") and op.flags & _DIAGONAL for op in p.ops),
+        "COUNTERS": counters,
+        "MICRO": p.micro_batches > 1,
+        "FLOAT_STEP": any(_is_float(op) for op in p.ops),
+        "STATE": any(op.has(_UPDATES[op.name][2]) for op in p.ops if op.name in _UPDATES),
+        "REQUANTIZE": requantizes,
+        "HINDSIGHT": any(t.range == wire.HINDSIGHT for t in codes),
+        "FIXED": any(t.range == wire.FIXED for t in codes),
+        "ROW_SCALES": any(t.rows == wire.ROWS_OUTER and not t.shared for t in codes),
+        "SHARED": any(_is_shared(t, p.batch) for t in codes),
+        "ADAMW": any(op.name.endswith("adamw") or "_adamw_" in op.name for op in p.ops),
+        "FAR_CODES": any(_is_far(p, op) for op in products),
+        "F32_BIAS": not plain or any(op.has(3) and op.of(3).kind == _FLOAT32 for op in products),
+        "S8_S16": (8, 16) in widths or ((16, 8) in widths and any_window),
+        "S16_S8": (16, 8) in widths or ((8, 16) in widths and any_window),
+        "S16_S16": (16, 16) in widths,
+        "F32_PRODUCT": any(op.name in ("product_f32", "gradient_f32") for op in p.ops),
+        "ANY_CONVERT": not (plain and all(_is_usual(op) for op in converts)),
+        "ANY_WIDEN": not all(_is_folded(op) for op in widens),
+    }
+    last = max(i for op in p.ops for i in range(wire.PLACES) if op.has(i))
+    places = max(last + 1, _LEAST_PLACES)
+    macros = {f"QFW_HAS_{name}": int(used) for name, used in uses.items()}
+    return {
+        "QFW_DIRECT": 1,
+        "QFW_ANY_PLAN": 0,
+        "QFW_PLAN_CRC": p.crc,
+        "QFW_PLACES": places,
+    } | macros
