@@ -103,7 +103,7 @@ def softmax_back(error: Tensor, kept: Source, in_floats: bool) -> Acc:
             for c in range(shape[-1]):
                 mean = mean + p[:, c] * e[:, c]
             return Acc((p * (e - mean[:, None])).reshape(shape))
-    a, b = _one_scale(error), _one_scale(kept)
+    a, b = one_scale(error), one_scale(kept)
     drop = max(0, (shape[-1] - 1).bit_length() - 8)
     m, x = o.significand(Fraction(float(b.scale.flat[0])))
     limit = 2 ** (a.bits + 12)
@@ -121,7 +121,7 @@ def softmax_back(error: Tensor, kept: Source, in_floats: bool) -> Acc:
     return Acc(codes, np.broadcast_to(scale, shape))
 
 
-def _one_scale(source: Source) -> Operand:
+def one_scale(source: Source) -> Operand:
     """Codes with one scale: an accumulator as Sym(16), several scales widened."""
     if isinstance(source, Acc):
         if source.scale is not None:

@@ -1,4 +1,4 @@
-"""The second opinion on losses besides plain cross-entropy: docs/numerics.md section 23."""
+"""The second opinion on losses: docs/numerics.md sections 15 and 23."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import oracle as o
+import oracle_softmax as plain
 from oracle_layers import Sym16
 from oracle_product import lift, quot
 from oracle_softmax import LN_2, distances, exp, exp2, log, log2, quotient
-from oracle_tensor import Acc, Array, Tensor, encode, quiet, ratios
+from oracle_tensor import Acc, Array, Source, Tensor, encode, quiet, ratios
 
 F = np.float32
 JOINED = 13
@@ -116,3 +117,21 @@ def float_weighted(z: Array, y: Array, loss: Any) -> tuple[Acc, np.float32]:
                 smooth = smooth + v
             sum_of = sum_of + (hit * losses[label] + (every * smooth if every else F(0)))
     return Acc(errors), F(quotient(sum_of, total))
+
+
+def cross_entropy(z: Source, y: Array, spec: Any) -> tuple[Acc, np.float32]:
+    """The error and the mean loss of logits: floats, or codes with one scale."""
+    counts = y != -100
+    if spec is not None and not spec.is_plain:
+        return (
+            weighted(z, y, spec) if isinstance(z, Tensor) else float_weighted(z.floats(), y, spec)
+        )
+    if isinstance(z, Tensor):
+        assert z.scale is not None
+        codes = np.zeros(z.shape, np.int64)
+        codes[counts], loss = plain.cross_entropy(z.codes[counts], z.scale, y[counts])
+        scale = quot(np.float32(2.0**-30), np.float32(counts.sum()))
+        return Acc(codes, np.broadcast_to(scale, codes.shape)), loss
+    floats = np.zeros_like(z.values)
+    floats[counts], loss = plain.float_cross_entropy(z.values[counts], y[counts])
+    return Acc(floats), loss

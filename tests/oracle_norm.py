@@ -85,9 +85,10 @@ def normalized(wire: Tensor, eps: float, gamma: Tensor | None, beta: Tensor | No
     )
     unit = np.full(h.shape, 2.0**-f, F32)
     if weight is None:
-        acc = Acc(h, unit)
+        acc = Acc(h, unit, F32(1))
     else:
-        acc = Acc(h * weight.m.reshape(1, n), mul(unit, weight.scale.reshape(1, n)))
+        sigma = mul(unit, weight.scale.reshape(1, n))
+        acc = Acc(h * weight.m.reshape(1, n), sigma, F32(1))
     assert np.abs(acc.values).max(initial=0) <= 2**29
     return acc if beta is None else add_bias(acc, beta.reshape((n,)))
 
@@ -114,7 +115,7 @@ def back(error: Tensor, wire: Tensor, eps: float, gamma: Tensor | None) -> Acc:
         assert max(map(abs, values[-1])) < 2**31
         scale = mul(quot(s_g[0], s[0]), F32(rho))
         scales.append([lift(scale, k - 68 + j)] * n)
-    return Acc(np.array(values), np.array(scales, F32))
+    return Acc(np.array(values), np.array(scales, F32), e.scale[0, 0])
 
 
 def gamma_gradient(error: Tensor, wire: Tensor, eps: float, terms: int) -> Acc:

@@ -206,7 +206,7 @@ def spare_bits(bits: int, fits: Callable[[int], bool]) -> int:
     return max(wide, default=0)
 
 
-def _free(bits: int, k: int, other: int, bias: bool = False) -> int:
+def free_bits(bits: int, k: int, other: int, bias: bool = False) -> int:
     """F for a product of this length with the other operand's bound."""
     return spare_bits(bits, lambda q: headroom(k, q, other, bias)[1] == 0)
 
@@ -219,9 +219,9 @@ def forward(wire: Tensor, weight: Tensor, bias: Tensor | None) -> Acc:
     k, biased = weight.shape[1], bias is not None
     a, b = _along(wire, 1), _along(weight, 1)
     if varies(wire)[1]:
-        a = widen(a, _free(a.bits, k, b.bound, biased))
+        a = widen(a, free_bits(a.bits, k, b.bound, biased))
     if varies(weight)[1]:
-        b = widen(b, _free(b.bits, k, a.bound, biased))
+        b = widen(b, free_bits(b.bits, k, a.bound, biased))
     acc = product(a, b.T, k, biased)
     return acc if bias is None else add_bias(acc, bias)
 
@@ -237,12 +237,12 @@ def propagated(error: Tensor, weight: Tensor) -> Acc:
     if fold:
         rows = np.arange(a.m.shape[0])[:, None] + np.zeros_like(a.m)
         runs = rows if varies(error)[0] and not inside else None
-        a = widen(a, _free(a.bits, k, b.bound), runs, _spread(b, a, axis=0))
+        a = widen(a, free_bits(a.bits, k, b.bound), runs, _spread(b, a, axis=0))
         return product_at(a, b, k, a.scale[:, :1])
     if inside:
-        a = widen(a, _free(a.bits, k, b.bound))
+        a = widen(a, free_bits(a.bits, k, b.bound))
     if by_output:
-        b = widen(b, _free(b.bits, k, a.bound))
+        b = widen(b, free_bits(b.bits, k, a.bound))
     return product(a, b, k)
 
 
@@ -254,12 +254,12 @@ def weight_gradient(error: Tensor, wire: Tensor, batch: int) -> Acc:
     a = raw_operand(error) if fold or inside else operand(error)
     b = raw_operand(wire) if by_row and by_input else operand(wire)
     if fold:
-        a = widen(a, _free(a.bits, batch, b.bound), None, _spread(b, a, axis=1))
+        a = widen(a, free_bits(a.bits, batch, b.bound), None, _spread(b, a, axis=1))
         return product_at(a.T, b, batch, a.scale.T[:, :1])
     if inside:
-        a = widen(a, _free(a.bits, batch, b.bound))
+        a = widen(a, free_bits(a.bits, batch, b.bound))
     if by_row:
-        b = widen(b, _free(b.bits, batch, a.bound))
+        b = widen(b, free_bits(b.bits, batch, a.bound))
     return product(a.T, b, batch)
 
 

@@ -1,56 +1,36 @@
-"""The second opinion on a training step of a chain: docs/numerics.md sections 13 to 18.
+"""The second opinion on a training step: docs/numerics.md sections 13 to 18 and 32 to 36.
 
 A `Net` keeps everything a step made: wires, errors, gradients, parameters, state and the loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
 import oracle as o
 import oracle_adamw as adamw
-import oracle_norm as norm
-import oracle_softmax as softmax
+import oracle_batch_norm as bn
+import oracle_join as join
+import oracle_rules_norms  # noqa: F401 - registers its rules
+import oracle_rules_pools  # noqa: F401
 from oracle_accumulate import added, mean_loss, micro_seed, share
+from oracle_graph import Graph, Layer, Pass, Sources
 from oracle_hindsight import Gains, dynamic, is_hindsight
-from oracle_layers import (
-    dropout,
-    kept_by,
-    leaked,
-    leaky_relu,
-    positive,
-    slope_of,
-    softmax_back,
-)
-from oracle_layers import softmax as softmax_layer
-from oracle_loss import float_mse, float_weighted, mse, weighted
-from oracle_product import (
-    bias_gradient,
-    float_product,
-    forward,
-    propagated,
-    quot,
-    weight_gradient,
-)
-from oracle_tensor import Acc, Array, Format, Source, Tensor, draws, encode, is_float, stream
+from oracle_loss import cross_entropy, float_mse, mse
+from oracle_order import Place, Shape, ordered, reordered, shown, shown_parameter
+from oracle_product import bias_gradient, float_product
+from oracle_rules import RULES, Flow, Run
+from oracle_tensor import Acc, Array, Format, Source, Tensor, draws, encode, stream
 from oracle_update import Streams, updated
 
 Policy: TypeAlias = Any
-Layer: TypeAlias = tuple[Any, ...]
-"""("linear", path, inputs, outputs, bias), ("norm", path, shape, eps, gamma, beta),
-("quant", path, fmt), ("relu", path), ("flatten", path) or ("flatten", path, first, last),
-("leaky", path, slope), ("softmax", path, dim), ("dropout", path, p)
-"""
-
-MAKERS = ("linear", "norm", "softmax")  # of accumulators
 
 
 def initial(key: o.Key, shape: Sequence[int], inputs: int) -> Array:
-    """U(-b, b) with b = 1 / sqrt(inputs)."""
+    """U(-b, b) with b = 1 / sqrt(inputs), in PyTorch's order."""
     n = int(np.prod(shape))
     i = np.arange(n)
     unit = (2.0 * draws(key, i).astype(np.float64) + 1.0) / 2.0**32 - 1.0
@@ -64,17 +44,11 @@ class Sym16:
     scale, pow2, range, rounding, container = "float", False, "dynamic", "half_away", "packed"
 
 
-@dataclass
-class Pass:
-    """What a forward pass leaves: each layer's output as it is kept, the operands, the result."""
-
-    wires: dict[str, Source] = field(default_factory=dict)
-    operands: dict[str, Tensor] = field(default_factory=dict)
-    output: Source = field(default_factory=lambda: Acc(np.zeros(0, np.float32)))
-
-
 class Net:
-    """A chain of layers under a policy for each (or one for all), trained with SGD or AdamW."""
+    """Layers under a policy for each (or one for all), trained with SGD or AdamW.
+
+    Tensors are in the order of memory; `shown` has them as a session shows them.
+    """
 
     def __init__(
         self,
@@ -82,14 +56,17 @@ class Net:
         policies: Policy | Mapping[str, Policy],
         sgd: Any,
         *,
+        shape: Shape,
+        sources: Sources | None = None,
         seed: int = 0,
         batch: int = 1,
         frozen: Sequence[str] = (),
         micro_batches: int = 1,
         loss: Any = None,
     ) -> None:
-        """`batch`: rows of a micro-batch."""
+        """`shape`: of a sample; `batch`: rows of a micro-batch."""
         self.layers = list(layers)
+        self.graph = Graph(layers, shape, sources)
         self.frozen = frozenset(frozen)
         self.policies = policies
         self.sgd = sgd
@@ -99,16 +76,20 @@ class Net:
         self.params: dict[str, Tensor] = {}
         self.state: dict[str, Tensor] = {}
         self.moments: dict[str, tuple[Tensor, Tensor]] = {}
-        self.errors: dict[str, Tensor] = {}
-        self.raw_errors: dict[str, Acc] = {}
+        self.errors: dict[str, Source] = {}
+        self.raw_errors: dict[str, Source] = {}
         self.grads: dict[str, Source] = {}
         self.gains = Gains()
+        self.running = {p: bn.fresh(rest[0]) for kind, p, *rest in layers if kind == "batch"}
         self.loss = np.float32(0)
         self.criterion = loss
-        self.of_loss = False  # whether the error is the loss's own
         self.last = Pass()
         self.x = np.zeros(0, np.float32)
-        self.load({name: self._initial(name, *sizes) for name, sizes in self._sizes().items()})
+        self.sizes = self.graph.parameters()
+        names = {name.rsplit(".", 1)[0] for name in self.sizes}
+        self.learning = names - self.frozen
+        self.wanted = self.graph.wanted(self.learning)
+        self.load({name: self._initial(name, *sizes) for name, sizes in self.sizes.items()})
 
     # ---- parameters ------------------------------------------------------------------------------
 
@@ -118,44 +99,37 @@ class Net:
             return self.policies
         return self.policies[path if path in self.policies else ""]
 
-    def _sizes(self) -> dict[str, tuple[tuple[int, ...], int]]:
-        """The shape and the number of inputs of each parameter."""
-        sizes: dict[str, tuple[tuple[int, ...], int]] = {}
-        for kind, path, *rest in self.layers:
-            if kind == "linear":
-                inputs, outputs, bias = rest
-                sizes[f"{path}.weight"] = (outputs, inputs), inputs
-                if bias:
-                    sizes[f"{path}.bias"] = (outputs,), inputs
-            elif kind == "norm":
-                shape, _, *affine = rest
-                names = ("weight", "bias")
-                sizes |= {
-                    f"{path}.{p}": (shape, 0) for p, has in zip(names, affine, strict=True) if has
-                }
-        return sizes
-
-    def _initial(self, name: str, shape: tuple[int, ...], inputs: int) -> Array:
+    def _initial(self, name: str, place: Place, inputs: int) -> Array:
         """Those without inputs are LayerNorm's: 1, or 0 for beta."""
         if inputs == 0:
-            return np.full(shape, float(name.endswith("weight")), np.float32)
-        return initial(o.key(self.seed, 0, stream(name, "init")), shape, inputs)
+            return np.full(place.shape, float(name.endswith("weight")), np.float32)
+        return initial(o.key(self.seed, 0, stream(name, "init")), place.shape, inputs)
+
+    def formats(self, name: str) -> dict[str, Format]:
+        """Of a parameter, its gradient and its state, as the policy has them."""
+        path, kind = name.rsplit(".", 1)
+        policy = self.policy(path)
+        own = policy.weights if kind == "weight" else policy.bias
+        return {"": own, "grad": policy.grads, "state": policy.state}
 
     def load(self, values: Mapping[str, Array]) -> None:
         """Parameters from floats, encoded at their absmax, and a state of zeros."""
         for name, value in values.items():
-            path, kind = name.rsplit(".", 1)
-            policy = self.policy(path)
-            fmt = policy.weights if kind == "weight" else policy.bias
-            array = np.asarray(value, np.float32)
-            self.params[name] = _at_absmax(array, fmt)
-            if path in self.frozen:
+            place, formats = self.sizes[name][0], self.formats(name)
+            array = place.to_memory(np.asarray(value, np.float32))
+            self.params[name] = _at_absmax(array, place.format(formats[""]))
+            if name.rsplit(".", 1)[0] in self.frozen:
                 continue
-            own, zero = self._own(name), _at_absmax(np.zeros_like(array), policy.state)
+            own = self._own(name)
+            zero = _at_absmax(np.zeros_like(array), place.format(formats["state"]))
             if hasattr(own, "betas"):
                 self.moments[name] = (zero, zero)
             elif own.momentum:
                 self.state[name] = zero
+
+    def shown(self, name: str, t: Tensor, role: str = "") -> Tensor:
+        """A parameter, or its gradient or state, as a session shows it."""
+        return shown_parameter(t, self.sizes[name][0], self.formats(name)[role])
 
     def _own(self, name: str) -> Any:
         """The optimizer's numbers for a parameter."""
@@ -163,7 +137,7 @@ class Net:
             self.sgd if getattr(self.sgd, "groups", None) is None else adamw.options(self.sgd, name)
         )
 
-    def _key(self, path: str, role: str) -> o.Key:
+    def key(self, path: str, role: str) -> o.Key:
         seed = micro_seed(self.seed, self.micro)
         return o.key(seed, self.steps, stream(path, role))
 
@@ -173,7 +147,16 @@ class Net:
         """The output as float32, for rows that share scales."""
         self._watch(x, None)
         self.x, self.last = x, self._run(x, training=True)
-        return self.last.output.floats()
+        return self._output(self.last)
+
+    def _run(self, x: Array, learns: bool = True, training: bool = False) -> Pass:
+        return Run(self, learns, training).walk(x)
+
+    def _output(self, done: Pass) -> Array:
+        """Of the last layer, in PyTorch's order."""
+        place = self.graph.places[self.layers[-1][1]]
+        floats = done.cells[self.layers[-1][1]].source.floats()
+        return place.from_memory(floats, floats.shape[:1])
 
     def _watch(self, x: Array, y: Array | None) -> None:
         """First gains, from a pass with dynamic ranges; without labels, those of a forward."""
@@ -183,11 +166,11 @@ class Net:
         known = any(name.endswith(role) for name in self.gains.now)
         if known or not any(is_hindsight(f) for f in formats if f is not None):
             return
-        kept, self.gains.watching = self.last, True
+        kept, grads, self.gains.watching = self.last, dict(self.grads), True
         self.last = self._run(x, training=True)
         if y is not None:
             self._back(y, len(y))
-        self.last, self.gains.watching = kept, False
+        self.last, self.grads, self.gains.watching = kept, grads, False
 
     def _policies(self) -> list[Policy]:
         several = isinstance(self.policies, Mapping)
@@ -198,7 +181,7 @@ class Net:
         micro, self.micro = self.micro, 0
         rows = [self._run(x[i : i + 1], learns=False) for i in range(len(x))]
         self.micro = micro
-        return np.concatenate([row.output.floats() for row in rows])
+        return np.concatenate([self._output(row) for row in rows])
 
     @property
     def wires(self) -> dict[str, Source]:
@@ -208,78 +191,16 @@ class Net:
     @property
     def rows(self) -> int:
         """Of the last forward pass."""
-        return self.last.wires["input"].shape[0]
+        return self.last.cells["input"].source.shape[0]
 
-    def _run(self, x: Array, learns: bool = True, training: bool = False) -> Pass:
-        done = Pass()
-        fmt = self.policy("").input
-        value: Source = encode(Acc(np.asarray(x, np.float32)), fmt, self._key("input", "wire"))
-        done.wires["input"] = value
-        pending: list[str] = []  # layers whose output is this accumulator so far
-        maker, needed = "", False  # of the accumulator; whether backward reads it as it was made
-        for kind, path, *rest in self.layers:
-            if kind in ("linear", "norm", "quant"):
-                owner = path if kind == "quant" else maker
-                fmt = (rest[0] if kind == "quant" else None) or self.policy(owner).wires
-                if pending or kind == "quant":
-                    key = self._key(owner, "wire")
-                    value = self.gains.stored(value, fmt, f"{owner}:wire", key, learns)
-                for p in pending:
-                    done.wires[p] = value.reshape(done.wires[p].shape)
-                pending = []
-            if kind == "linear":
-                assert isinstance(value, Tensor)
-                done.operands[path] = matrix(value)
-                out = self._product(path, done.operands[path])
-                value = out.reshape((*value.shape[:-1], out.shape[-1]))
-                maker, needed = path, False
-            elif kind == "norm":
-                assert isinstance(value, Tensor)
-                done.operands[path] = value.reshape((-1, int(np.prod(rest[0]))))
-                value = self._normalized(path, rest[1], done.operands[path]).reshape(value.shape)
-                maker, needed = path, False
-            elif kind == "relu":
-                value = value.relu()
-            elif kind == "softmax":
-                for p in pending:  # never stored
-                    done.wires[p] = value.reshape(done.wires[p].shape)
-                pending = []
-                value = softmax_layer(value, self.policy(path).forward == "float32")
-                maker, needed = path, True
-            elif kind == "dropout" and training and rest[0] != 0:
-                if needed and isinstance(value, Acc):
-                    for p in pending:
-                        done.wires[p] = value.reshape(done.wires[p].shape)
-                    pending, needed = [], False
-                value = dropout(
-                    value, kept_by(self._key(path, "dropout"), *rest, value.shape), *rest
-                )
-            elif kind == "leaky":
-                value = leaky_relu(value, slope_of(*rest))
-            elif kind == "flatten":
-                first, last = rest or (1, len(value.shape) - 1)
-                value = value.reshape((*value.shape[:first], -1, *value.shape[last + 1 :]))
-            done.wires[path] = value
-            if isinstance(value, Acc):
-                pending.append(path)
-        for p in pending:  # never stored: the accumulator as it is in the end
-            done.wires[p] = value.reshape(done.wires[p].shape)
-        done.output = value
-        return done
+    def entered(self, path: str) -> Place:
+        """What a layer reads."""
+        return self.graph.places[self.graph.sources[path][0]]
 
-    def _product(self, path: str, wire: Tensor) -> Acc:
-        weight, bias = self.params[f"{path}.weight"], self.params.get(f"{path}.bias")
-        if self.policy(path).forward == "sym":
-            return forward(wire, weight, bias)
-        beta = None if bias is None else bias.floats()
-        return Acc(float_product(wire.floats(), weight.floats().T, beta))
-
-    def _normalized(self, path: str, eps: float, wire: Tensor) -> Acc:
-        gamma, beta = (self.params.get(f"{path}.{p}") for p in ("weight", "bias"))
-        if self.policy(path).forward == "sym":
-            return norm.normalized(wire, eps, gamma, beta)
-        floats = (None if p is None else p.floats().reshape(1, -1) for p in (gamma, beta))
-        return Acc(norm.float_normalized(wire.floats(), eps, *floats))
+    @staticmethod
+    def last_channels(place: Place) -> int:
+        """The order of an image: channels last."""
+        return ordered(place.shape[0], place.size) if len(place.shape) > 1 else 0
 
     # ---- backward --------------------------------------------------------------------------------
 
@@ -293,76 +214,88 @@ class Net:
     def _back(self, y: Array, step_rows: int) -> np.float32:
         self.errors, self.raw_errors = {}, {}
         self.grads = self.grads if self.micro else {}
-        error, self.of_loss = share(self._loss(np.asarray(y)), len(y), step_rows), True
-        learning = {name.rsplit(".", 1)[0] for name in self.params} - self.frozen
-        deepest = next(path for _, path, *_ in self.layers if path in learning)
-        for kind, path, *rest in reversed(self.layers):
-            kept = self.wires[path]
-            error = error.reshape(kept.shape)
-            if kind == "relu":
-                error = error.masked(positive(kept))
-            elif kind == "leaky":
-                error = leaked(error, positive(kept), slope_of(*rest))
-            elif kind == "softmax":
-                stored = self._stored(path, error)
-                error = softmax_back(stored, kept, self.policy(path).prop == "float32")
-            elif kind == "dropout" and rest[0] != 0:
-                keeps = kept_by(self._key(path, "dropout"), *rest, error.shape)
-                dropped = dropout(error, keeps, *rest)
-                assert isinstance(dropped, Acc)
-                error = dropped
-            elif kind == "quant":
-                error = error.masked(in_range(kept))
-            elif kind in ("linear", "norm"):
-                stored = self._stored(path, error)
-                rows = matrix(stored)
-                if kind == "norm":
-                    rows = stored.reshape(self.last.operands[path].shape)
-                if path in learning:
-                    self._gradients(path, rows, *rest[1:2] if kind == "norm" else ())
-                if path == deepest:
-                    break
-                error = (
-                    self._norm_back(path, rows, rest[1]) if kind == "norm" else self._dx(path, rows)
-                )
+        made, channels = self._loss(np.asarray(y))
+        error = Flow(share(made, len(y), step_rows), channels, of_loss=True)
+        places = self.graph.places
+        arrived: dict[str, list[Flow]] = {path: [] for path in self.wanted}
+        last = self.layers[-1][1]
+        arrived[last] = [self._arranged(last, error, places[last].channels)]
+        for layer in reversed(self.layers):
+            kind, path, *_ = layer
+            if path not in self.wanted:
+                continue
+            error = self._joined(path, arrived[path])
+            shape = (self.rows, *places[path].memory)
+            found = RULES[kind].backward(
+                self, layer, error._replace(source=error.source.reshape(shape))
+            )
+            read = self.graph.sources[path]
+            each = found if isinstance(found, list) else [found] * len(read)
+            for source, flow in zip(read, each, strict=True):
+                if source in self.wanted:
+                    part = self._part(source, len(arrived[source]))
+                    flow = self._arranged(source, flow, places[source].channels, part)
+                    arrived[source].append(flow)
         return self.loss
 
-    def _stored(self, path: str, error: Acc) -> Tensor:
-        """The error of a layer's output in the policy's format."""
-        self.raw_errors[path] = error
-        fmt, key = self.policy(path).errors, self._key(path, "error")
-        fmt, self.of_loss = dynamic(fmt) if self.of_loss else fmt, False
-        stored = self.gains.stored(error, fmt, f"{path}:error", key, True)
-        self.errors[path] = stored
-        return stored
+    def leads(self, path: str) -> bool:
+        """Whether something below a layer learns."""
+        return bool(self.wanted & set(self.graph.sources[path]))
 
-    def _loss(self, y: Array) -> Acc:
-        """Sets the mean loss; the error of the output."""
+    def _part(self, path: str, number: int) -> str:
+        """What an error that is one of several is called."""
+        return f"+{number + 1}" if self.graph.readers[path] > 1 else ""
+
+    def _joined(self, path: str, flows: list[Flow]) -> Flow:
+        """The sum of the errors of those that read a layer's output."""
+        if len(flows) == 1:
+            return flows[0]
+        stored = [self.stored(path, f, self._part(path, i)) for i, f in enumerate(flows)]
+        floats = self.policy(path).prop == "float32"
+        return Flow(join.added(stored, floats), flows[0].channels)
+
+    def _arranged(self, path: str, flow: Flow, channels: int, part: str = "") -> Flow:
+        """The error of a layer's output in the order that the output has."""
+        if flow.channels == channels:
+            return flow
+        t = join.at_one_scale(self.stored(path, flow, part))
+        turned = reordered(t, flow.channels, channels)
+        return flow._replace(source=turned, channels=channels, held=path)
+
+    def stored(self, path: str, error: Flow, part: str = "") -> Tensor:
+        """The error of a layer's output in the policy's format."""
+        place = self.graph.places[path]._replace(channels=error.channels)
+        source = error.source.reshape((self.rows, *place.memory))
+        fmt, name = self.policy(path).errors, f"{path}{part}"
+        fmt = dynamic(fmt) if error.of_loss else fmt
+        if isinstance(source, Tensor) and (error.held == path or source.format == fmt):
+            return source
+        self.raw_errors[name] = shown(source, place)
+        t = self.gains.stored(source, fmt, f"{name}:error", self.key(name, "error"), True)
+        self.errors[name] = shown(t, place)
+        return t
+
+    def _logits(self) -> Source:
+        """The output for a cross-entropy: floats, or 16 bits with one scale; classes in order."""
+        place, output = self.graph.places[self.layers[-1][1]], self._last_value()
+        z = Acc(output.floats()) if self._makes_floats() else encode(output, Sym16())
+        if isinstance(z, Acc):
+            return Acc(place.from_memory(z.values, z.shape[:1]))
+        return reordered(z, place.channels, 0).reshape((z.shape[0], *place.shape))
+
+    def _last_value(self) -> Source:
+        return self.last.cells[self.layers[-1][1]].in_memory()
+
+    def _loss(self, y: Array) -> tuple[Acc, int]:
+        """Sets the mean loss; the error of the output, and its order."""
         if type(self.criterion).__name__ == "MSELoss":
-            return self._mse(y)
-        output, counts = self.last.output, y != -100
-        if self.criterion is not None and not self.criterion.is_plain:
-            floats = self._makes_floats()
-            error, self.loss = (
-                float_weighted(output.floats(), y, self.criterion)
-                if floats
-                else weighted(encode(output, Sym16()), y, self.criterion)
-            )
-            return error
-        if not self._makes_floats():
-            z = encode(output, Sym16())
-            assert z.scale is not None
-            codes = np.zeros(z.shape, np.int64)
-            codes[counts], self.loss = softmax.cross_entropy(z.codes[counts], z.scale, y[counts])
-            scale = quot(np.float32(2.0**-30), np.float32(counts.sum()))
-            return Acc(codes, np.broadcast_to(scale, codes.shape))
-        logits = output.floats()
-        floats = np.zeros_like(logits)
-        floats[counts], self.loss = softmax.float_cross_entropy(logits[counts], y[counts])
-        return Acc(floats)
+            return self._mse(y), self.graph.places[self.layers[-1][1]].channels
+        error, self.loss = cross_entropy(self._logits(), y, self.criterion)
+        return error, 0
 
     def _mse(self, y: Array) -> Acc:
-        output, targets = self.last.output, Acc(y.astype(np.float32))
+        place = self.graph.places[self.layers[-1][1]]
+        output, targets = self._last_value(), Acc(place.to_memory(y.astype(np.float32)))
         if self._makes_floats():
             error, self.loss = float_mse(output.floats(), targets.values)
         else:
@@ -371,24 +304,17 @@ class Net:
 
     def _makes_floats(self) -> bool:
         """Whether the last layer that makes sums makes floats."""
-        last = [path for kind, path, *_ in self.layers if kind in MAKERS][-1]
-        return self.policy(last).forward == "float32"
+        return bool(self.policy(self.graph.last_maker).forward == "float32")
 
-    def _weight_gradient(self, path: str, error: Tensor, eps: float | None, terms: int) -> Acc:
-        wire, sym = self.last.operands[path], self.policy(path).weight_grad == "sym"
-        if eps is None and sym:
-            return weight_gradient(error, wire, terms)
-        if eps is None:
-            return Acc(float_product(error.floats().T, wire.floats()))
-        if sym:
-            return norm.gamma_gradient(error, wire, eps, terms)
-        return Acc(norm.float_gamma_gradient(error.floats(), wire.floats(), eps))
-
-    def _gradients(self, path: str, error: Tensor, eps: float | None = None) -> None:
-        """With eps, of a LayerNorm."""
-        policy = self.policy(path)
+    def gradients(self, path: str, error: Tensor, of_weight: Callable[[int], Acc]) -> None:
+        """Of a layer that learns, from the error of its output, a row for each position; that of
+        its weight from the longest sum."""
+        if path not in self.learning:
+            return
+        policy, found = self.policy(path), {}
         terms = self.batch * error.shape[0] // self.rows
-        found = {"weight": self._weight_gradient(path, error, eps, terms)}
+        if f"{path}.weight" in self.params:
+            found["weight"] = of_weight(terms)
         if f"{path}.bias" in self.params:
             if policy.bias_grad == "sym":
                 found["bias"] = bias_gradient(error, terms)
@@ -398,26 +324,13 @@ class Net:
         for kind, acc in found.items():
             name = f"{path}.{kind}"
             acc = acc.reshape(self.params[name].shape)
-            key, kept = self._key(name, "grad"), self.grads.get(name)
+            key, kept = self.key(name, "grad"), self.grads.get(name)
             if isinstance(policy.grads, str):
                 self.grads[name] = acc
-            elif isinstance(kept, Tensor):
-                self.grads[name] = added(kept, acc, policy.grads, key)
-            else:
-                self.grads[name] = encode(acc, policy.grads, key)
-
-    def _norm_back(self, path: str, error: Tensor, eps: float) -> Acc:
-        wire, gamma = self.last.operands[path], self.params.get(f"{path}.weight")
-        if self.policy(path).prop == "sym":
-            return norm.back(error, wire, eps, gamma)
-        weight = None if gamma is None else gamma.floats().reshape(1, -1)
-        return Acc(norm.float_back(error.floats(), wire.floats(), eps, weight))
-
-    def _dx(self, path: str, error: Tensor) -> Acc:
-        weight = self.params[f"{path}.weight"]
-        if self.policy(path).prop == "sym":
-            return propagated(error, weight)
-        return Acc(float_product(error.floats(), weight.floats()))
+                continue
+            fmt = self.sizes[name][0].format(policy.grads)
+            new = isinstance(kept, Tensor)
+            self.grads[name] = added(kept, acc, fmt, key) if new else encode(acc, fmt, key)
 
     # ---- update ----------------------------------------------------------------------------------
 
@@ -453,22 +366,6 @@ class Net:
             losses.append((self.backward(y[part], len(x)), len(x[part])))
         self.update()
         return mean_loss(losses)
-
-
-def matrix(t: Tensor) -> Tensor:
-    """A row for each position of each row."""
-    return t.reshape((-1, t.shape[-1]))
-
-
-def in_range(t: Source) -> Array:
-    """Where a Quant's output passes an error: everywhere, or inside the end codes of a range that
-    can be left."""
-    assert isinstance(t, Tensor)
-    fmt: Format = t.format
-    if is_float(fmt) or fmt.range == "dynamic":
-        return np.ones(t.shape, bool)
-    top = o.top_code(fmt.bits, fmt.asymmetric)
-    return (t.codes > (0 if fmt.asymmetric else -top)) & (t.codes < top)
 
 
 def _at_absmax(values: Array, fmt: Format) -> Tensor:

@@ -251,8 +251,12 @@ class Tensor:
 
     def relu(self) -> Tensor:
         """ReLU on codes."""
+        return self.masked(self.positive())
+
+    def masked(self, mask: Array) -> Tensor:
+        """The codes where the mask holds, else those of 0."""
         zero = self.codes.dtype.type(0) if is_float(self.format) else self.zeros
-        return replace(self, codes=np.where(self.positive(), self.codes, zero))
+        return replace(self, codes=np.where(mask.reshape(self.shape), self.codes, zero))
 
     def reshape(self, shape: Sequence[int]) -> Tensor:
         """The same elements in another shape."""

@@ -38,7 +38,8 @@ HEADER = [
     ("loss", 86, "H"),
     ("lr", 88, "f"),
     ("micro_batches", 92, "I"),
-    ("reserved", 96, "8I"),
+    ("windows", 96, "I"),
+    ("reserved", 100, "7I"),
 ]
 TENSOR = [
     ("space", 0, "B"),
@@ -65,13 +66,30 @@ TENSOR = [
     ("spare", 52, "3I"),
 ]
 OPERATION = [("kernel", 0, "H"), ("flags", 2, "H"), ("tensor", 4, "8H"), ("param", 20, "15I")]
-HEADER_BYTES, TENSOR_BYTES, OP_BYTES = 128, 64, 80
+WINDOW = [
+    ("in_h", 0, "I"),
+    ("in_w", 4, "I"),
+    ("out_h", 8, "I"),
+    ("out_w", 12, "I"),
+    ("kernel_h", 16, "H"),
+    ("kernel_w", 18, "H"),
+    ("stride_h", 20, "H"),
+    ("stride_w", 22, "H"),
+    ("pad_h", 24, "H"),
+    ("pad_w", 26, "H"),
+    ("dilation_h", 28, "H"),
+    ("dilation_w", 30, "H"),
+    ("groups", 32, "H"),
+    ("reserved", 34, "3H"),
+]
+HEADER_BYTES, TENSOR_BYTES, OP_BYTES, WINDOW_BYTES = 128, 64, 80, 40
+WINDOW_PARAM = 13
 
 SPACES = ("arena", "const", "io")
 ROLES = ("parameter", "gradient", "state", "wire", "error", "scratch")
-KINDS = ("float32", "sym", "asym", "index", "bytes")
+KINDS = ("float32", "sym", "asym", "index", "bytes", "pick")
 SECTIONS = ("forward", "output", "backward", "update", "infer")
-FLOAT32, SYM, ASYM, INDEX, BYTES = range(5)
+FLOAT32, SYM, ASYM, INDEX, BYTES, PICK = range(6)
 ARENA, CONST, IO = range(3)
 PARAMETER, GRADIENT, STATE, WIRE, ERROR, SCRATCH = range(6)
 NO_ROWS, ROWS_OUTER, ROWS_AXIS = range(3)
@@ -102,13 +120,17 @@ def _dtype(fields: Fields, size: int) -> np.dtype[Any]:
 
 
 class PlanBytes:
-    """A plan as records that can be written to: `header`, `tensors`, `ops` are views of `data`."""
+    """A plan as records that can be written to: `header`, `tensors`, `ops` and `windows` are views
+    of `data`."""
 
     def __init__(self, data: bytes) -> None:
         self.data = bytearray(data)
         tensors, ops = struct.unpack_from("<II", data, 32)
+        (windows,) = struct.unpack_from("<I", data, 96)
         split = HEADER_BYTES + tensors * TENSOR_BYTES
-        assert len(data) == split + ops * OP_BYTES
+        end = split + ops * OP_BYTES
+        assert len(data) == end + windows * WINDOW_BYTES
+        self.windows = np.frombuffer(self.data, _dtype(WINDOW, WINDOW_BYTES), windows, end)
         self.header = np.frombuffer(self.data, _dtype(HEADER, HEADER_BYTES), 1)
         self.tensors = np.frombuffer(self.data, _dtype(TENSOR, TENSOR_BYTES), tensors, HEADER_BYTES)
         self.ops = np.frombuffer(self.data, _dtype(OPERATION, OP_BYTES), ops, split)
@@ -173,6 +195,7 @@ class Builder:
         self.tensors: list[dict[str, Any]] = []
         self.ops: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SECTIONS}
         self.ends = {ARENA: NET_BYTES, CONST: 0, IO: 0}
+        self.windows: list[dict[str, Any]] = []
         self.input = self.tensor(1, space=IO, rows=ROWS_AXIS, role=WIRE, codes=0)
         self.output = self.tensor(1, space=IO, rows=ROWS_AXIS, role=WIRE, codes=2)
         self.labels = NO_TENSOR
@@ -203,6 +226,12 @@ class Builder:
         self.labels = self.tensor(n, space=IO, rows=ROWS_AXIS, role=WIRE, codes=1)
         return self.labels
 
+    def window(self, **fields: int) -> int:
+        """A window of ones but for its fields; its number plus 1, for param[13]."""
+        w: dict[str, Any] = {name: 1 for name, _, _ in WINDOW}
+        self.windows.append({**w, "pad_h": 0, "pad_w": 0, "reserved": (0, 0, 0), **fields})
+        return len(self.windows)
+
     def op(
         self, kernel: int, *places: int, section: str = "forward", flags: int = 0, **params: int
     ) -> None:
@@ -218,8 +247,10 @@ class Builder:
         if not count[4]:
             first[4], count[4] = 0, count[0] + count[1]
         total = HEADER_BYTES + TENSOR_BYTES * len(self.tensors) + OP_BYTES * len(ops)
+        total += WINDOW_BYTES * len(self.windows)
         data = bytearray(total)
         struct.pack_into("<II", data, 32, len(self.tensors), len(ops))
+        struct.pack_into("<I", data, 96, len(self.windows))
         plan = PlanBytes(bytes(data))
         header = {
             **{"magic": MAGIC, "version": VERSION, "header_bytes": HEADER_BYTES},
@@ -234,4 +265,6 @@ class Builder:
             plan.tensors[i] = tuple(t[name] for name, _, _ in TENSOR)
         for i, op in enumerate(ops):
             plan.ops[i] = tuple(op)
+        for i, w in enumerate(self.windows):
+            plan.windows[i] = tuple(w[name] for name, _, _ in WINDOW)
         return plan.sealed()

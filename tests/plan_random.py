@@ -24,6 +24,7 @@ from plan_bytes import (
     Builder,
     sizes,
 )
+from plan_pools import POOLS, random_pool
 
 CONVERT, WIDEN, PRODUCT_S32, PRODUCT_F32, RELU, MASK, LOSS_S16, LOSS_F32 = range(1, 9)
 GRADIENT_S32, GRADIENT_F32, UPDATE, FUSED = range(9, 13)
@@ -34,6 +35,7 @@ ACCUMULATE = 37
 MSE_S16, MSE_F32 = 20, 21
 DROPOUT, WEIGHTED_S16, WEIGHTED_F32 = 26, 27, 28
 SOFTMAX_S16, SOFTMAX_F32, SOFTMAX_BACK_S32, SOFTMAX_BACK_F32 = range(22, 26)
+SIGMOID_S32, SIGMOID_F32, TANH_S32, TANH_F32, SIGMOID_BACK, TANH_BACK = range(38, 44)
 F32, S8, S16, S32, ODD, ASYMMETRIC = range(6)
 STORED = (F32, S8, S16, ODD, ASYMMETRIC)
 SYMS = (S8, S16, ODD)
@@ -275,7 +277,7 @@ class Maker:
         for name in ("space", "codes", "scale", "zero_point", "absmax"):
             same[name] = 0
         dst = src if self.chance(0.3) else self.plan.tensor(self.a, **same)
-        self.plan.op(RELU, dst, src, p0=self.factor())
+        self.plan.op(RELU, dst, src, p0=self.factor(), p1=self.factor())
 
     def dropout(self) -> None:
         src = self.ready(self.a, self.pick(*STORED, S32), self.chance(0.9))
@@ -290,7 +292,8 @@ class Maker:
         n = self.a
         error = self.ready(n, self.pick(F32, S32))
         wire, inside = self.ready(n, self.pick(*STORED, S32)), self.pick(0, 0, 1)
-        self.plan.op(MASK, error, wire, p0=inside, p1=0 if inside else self.factor())
+        params = {} if inside else {"p1": self.factor(), "p2": self.factor()}
+        self.plan.op(MASK, error, wire, p0=inside, **params)
 
     def factor(self) -> int:
         """The bits of 0, of a positive normal number, seldom of another."""
@@ -345,6 +348,17 @@ class Maker:
         made = self.new(n, F32 if floats else S32, True, **one)
         columns = self.pick(0, self.a, self.a, 1, self.a + 1 if self.chance(0.2) else n)
         self.plan.op(kernel, made, *read, p0=columns)
+
+    def squash(self, kernel: int) -> None:
+        n, floats = self.a * self.positions, kernel in (SIGMOID_F32, TANH_F32)
+        source = self.ready(n, F32 if floats else self.pick(*STORED, S32), self.chance(0.95))
+        if kernel in (SIGMOID_BACK, TANH_BACK):
+            made = self.ready(n, self.pick(F32, S32, S32))
+        elif floats:
+            made = self.new(n, F32, True)
+        else:
+            made = self.new(n, S32, True, **(self.whole(n) if self.chance(0.9) else {}))
+        self.plan.op(kernel, made, source)
 
     def errors_and_wires(self, kinds: tuple[int, int]) -> tuple[int, int]:
         """[terms, out] and [terms, in], both with one scale mostly."""
@@ -547,5 +561,7 @@ class Maker:
             SOFTMAX_F32: lambda: self.softmax(SOFTMAX_F32),
             SOFTMAX_BACK_S32: lambda: self.softmax(SOFTMAX_BACK_S32),
             SOFTMAX_BACK_F32: lambda: self.softmax(SOFTMAX_BACK_F32),
+            **{k: (lambda k=k: self.squash(k)) for k in range(SIGMOID_S32, TANH_BACK + 1)},
+            **{k: (lambda k=k: random_pool(self, k)) for k in POOLS},
         }[kernel]()
         return self.plan.build()

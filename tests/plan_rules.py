@@ -33,9 +33,11 @@ from plan_cases import (
     PRODUCT_S32,
     RANGED,
     RELU,
+    SIGMOID_S32,
     SOFTMAX_BACK_S32,
     SOFTMAX_S16,
     SQUARE_SUM,
+    TANH_S32,
     UPDATE,
     WEIGHTED_F32,
     WEIGHTED_S16,
@@ -43,6 +45,7 @@ from plan_cases import (
     K,
     N,
 )
+from plan_pools import RULES as POOL_RULES
 
 NAN, INF = 0x7FC00000, 0x7F800000
 Change = dict[str, Any]
@@ -130,6 +133,13 @@ RULES: list[tuple[int, int, Change, str]] = [
     (RELU, 0, {"rows": ROWS_OUTER}, "the formats differ"),
     *((RELU, -1, {"p0": bits}, "slope") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
     *((MASK, -1, {"p1": bits}, "slope") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
+    *((RELU, -1, {"p1": bits}, "top") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
+    *((MASK, -1, {"p2": bits}, "top") for bits in (SUBNORMAL, NEGATIVE, INF, NAN)),
+    (MASK, -1, {"p0": 1, "p2": 0x3F800000}, "mode"),
+    *((kernel, 1, {"axis": K - 1, "group": K - 1}, DIFFER) for kernel in range(38, 44)),
+    *((kernel, 1, {"axis": K * BATCH, "rows": NO_ROWS}, DIFFER) for kernel in range(38, 44)),
+    *((kernel, 0, {"axis": K * BATCH, "rows": NO_ROWS}, DIFFER) for kernel in range(38, 44)),
+    *((kernel, 0, {"rows": ROWS_OUTER}, "one scale") for kernel in (SIGMOID_S32, TANH_S32)),
     *((DROPOUT, 0, {name: 1}, "the formats differ") for name in ("pow2", "rows")),
     (DROPOUT, 0, {"range": 1, "limit": 1.0}, "the formats differ"),
     (DROPOUT, 0, {"bits": 7}, "the formats differ"),
@@ -261,3 +271,4 @@ RULES: list[tuple[int, int, Change, str]] = [
     (FUSED_ADAMW, 3, {"axis": K, "group": K}, "tile"),
     (FUSED_ADAMW, 6, {"axis": 2, "group": 2}, "scratch"),
 ]
+RULES += POOL_RULES

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 from oracle_adamw import ROLES
-from oracle_step import Layer, Net
+from oracle_graph import INPUT, POOLS, Graph, Layer, Sources
+from oracle_step import Net
 from oracle_tensor import Acc, Array, Source, Tensor
+from oracle_window import Conv
 
 import pyqfw as q
 from pyqfw import nn, optim
@@ -23,10 +25,21 @@ SYM = dict.fromkeys(ARITHMETICS, "sym")
 KINDS: dict[str, Any] = {
     "quant": nn.Quant,
     "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
     "leaky": nn.LeakyReLU,
+    "sigmoid": nn.Sigmoid,
     "softmax": nn.Softmax,
+    "tanh": nn.Tanh,
     "dropout": nn.Dropout,
     "flatten": nn.Flatten,
+    "add": nn.Add,
+    "concat": nn.Concat,
+}
+CONVOLUTIONS: dict[tuple[bool, int], Any] = {
+    (False, 1): nn.Conv1d,
+    (False, 2): nn.Conv2d,
+    (True, 1): nn.ConvTranspose1d,
+    (True, 2): nn.ConvTranspose2d,
 }
 
 
@@ -44,6 +57,35 @@ def mlp(*sizes: int, bias: bool = True) -> list[Layer]:
         layers += [("relu", f"r{i}")] if i else []
         layers.append(("linear", f"l{i}", inputs, outputs, bias))
     return layers
+
+
+def convolution(spec: Conv, **options: Any) -> nn.Layer:
+    """The layer as a user writes it."""
+    kind = CONVOLUTIONS[spec.transposed, len(spec.kernel)]
+    given: dict[str, Any] = {
+        name: value for name in ("stride", "dilation") if (value := getattr(spec, name))
+    }
+    given["padding"] = "same" if spec.same else spec.padding or 0
+    if spec.transposed:
+        given["output_padding"] = spec.output_padding or 0
+    given |= {"groups": spec.groups, "bias": spec.bias}
+    made: nn.Layer = kind(spec.inputs, spec.outputs, spec.kernel, **given, **options)
+    return made
+
+
+class Wired(nn.Module):
+    """A forward that calls layers, each on what its sources say."""
+
+    def __init__(self, layers: Mapping[str, nn.Module], sources: Sources) -> None:
+        self._calls = [(path, sources[path]) for path in layers]
+        for path, layer in layers.items():
+            setattr(self, path, layer)
+
+    def forward(self, x: Any) -> Any:
+        values = {INPUT: x}
+        for path, read in self._calls:
+            x = values[path] = getattr(self, path)(*(values[s] for s in read))
+        return x
 
 
 @dataclass
@@ -70,29 +112,53 @@ class Case:
     """Of the targets, where they are numbers."""
     ignoring: bool = False
     """Whether some labels are the one that does not count."""
+    sources: Sources = field(default_factory=dict)
+    """What layers read that do not read the one before them."""
 
-    def model(self) -> nn.Sequential:
+    def layer(self, kind: str, path: str, *rest: Any) -> nn.Layer:
+        """One layer as a user writes it."""
+        own = {"policy": self.own.get(path)}
+        if kind == "linear":
+            layer: nn.Layer = nn.Linear(*rest, **own)
+        elif kind == "conv":
+            layer = convolution(*rest, **own)
+        elif kind == "norm":
+            layer = nn.LayerNorm(*rest, **own)
+        elif kind == "group":
+            layer = nn.GroupNorm(*rest, **own)
+        elif kind == "batch":
+            norm = nn.BatchNorm1d if len(self._entering(path)) < 3 else nn.BatchNorm2d
+            layer = norm(*rest, **own)
+        elif kind in POOLS:
+            return rest[0]
+        else:
+            made: nn.Layer = KINDS[kind](*rest)
+            return made
+        return layer.requires_grad_(path not in self.frozen)
+
+    def _entering(self, path: str) -> tuple[int, ...]:
+        """The shape of what a layer reads."""
+        graph = Graph(self.layers, self.input_shape, self.sources)
+        return graph.places[graph.sources[path][0]].shape
+
+    def model(self) -> nn.Module:
         """The layers as a user writes them, "a.b" being b in the Sequential a."""
+        if self.sources:
+            layers = {path: self.layer(kind, path, *rest) for kind, path, *rest in self.layers}
+            return Wired(layers, Graph(self.layers, self.input_shape, self.sources).sources)
         children: dict[str, dict[str, nn.Module]] = {}
         for kind, path, *rest in self.layers:
-            if kind == "linear":
-                layer: nn.Module = nn.Linear(*rest, policy=self.own.get(path))
-                layer.requires_grad_(path not in self.frozen)
-            elif kind == "norm":
-                layer = nn.LayerNorm(*rest, policy=self.own.get(path))
-                layer.requires_grad_(path not in self.frozen)
-            else:
-                layer = KINDS[kind](*rest)
             outer, _, inner = path.partition(".")
-            children.setdefault(outer, {})[inner] = layer
+            children.setdefault(outer, {})[inner] = self.layer(kind, path, *rest)
         return nn.Sequential(
             {k: v[""] if "" in v else nn.Sequential(v) for k, v in children.items()}
         )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        first = next(inputs for kind, _, inputs, *_ in _linear(self.layers))
-        return self.shape or (first,)
+        if self.shape is not None:
+            return self.shape
+        return (next(layer[2] for layer in self.layers if layer[0] == "linear"),)
 
     def plan(self) -> q.Plan:
         return q.compile(
@@ -115,13 +181,13 @@ class Case:
             "batch": rows,
             "micro_batches": self.micro_batches,
         }
-        options["loss"] = self.loss
+        options |= {"loss": self.loss, "shape": self.input_shape, "sources": self.sources}
         return Net(self.layers, policies, self.sgd, frozen=self.frozen, **options)
 
     def data(self) -> Iterator[tuple[Array, Array]]:
         """Rows that tell their class, one of them all zeros now and then."""
         rng = np.random.default_rng(self.seed)
-        classes = [outputs for *_, outputs, _ in _linear(self.layers)][-1]
+        classes = self.model().out_shape(self.input_shape)[-1]
         for n in self.rows:
             y = rng.integers(0, classes, n)
             x = rng.normal(size=(n, *self.input_shape)) + y.reshape(n, *[1] * len(self.input_shape))
@@ -148,10 +214,6 @@ class Case:
         return net, session
 
 
-def _linear(layers: Sequence[Layer]) -> list[Layer]:
-    return [layer for layer in layers if layer[0] == "linear"]
-
-
 # ---- comparisons, without tolerance --------------------------------------------------------------
 
 
@@ -176,7 +238,7 @@ def same_micro_batch(net: Net, session: q.Session, x: Array, y: Array, rows: int
     same_floats(np.float32(session.backward(y, rows)), net.backward(y, rows), "loss")
     for name, grad in net.grads.items():
         if isinstance(grad, Tensor):
-            same_tensor(session.grad(name), grad, f"gradient {name}")
+            same_tensor(session.grad(name), net.shown(name, grad, "grad"), f"gradient {name}")
 
 
 class GoneError(Exception):
@@ -188,19 +250,25 @@ def read_wire(session: q.Session, path: str) -> QTensor:
     try:
         return session.wire(path)
     except q.QfwError as error:
-        raise (GoneError if "used again" in str(error) else error) from error
+        gone = "used again" in str(error) or "it is not stored" in str(error)
+        raise (GoneError if gone else error) from error
 
 
 def same_trace(net: Net, session: q.Session, x: Array, y: Array) -> None:
-    """A step, operation by operation: what it stores, errors too, is the oracle's."""
+    """A step, operation by operation: what it stores, errors too, is the oracle's; a mask may have
+    written to it before or after."""
     net.step(x, y)
     kept: dict[str, Source] = {f"{path}:error": e for path, e in net.errors.items()}
     kept |= {f"{path}:wire": wire for path, wire in net.wires.items() if isinstance(wire, Tensor)}
-    last = {name: t for _, written in session.trace(x, y) for name, t in written.items()}
-    same = {name for name, t in last.items() if name in kept and t.format == kept[name].format}  # type: ignore[union-attr]
-    for name in same:
-        same_wire(last[name], kept[name], name)
-    assert {"input:wire", *(name for name in kept if name.endswith(":error"))} <= same
+    found: dict[str, list[QTensor]] = {}
+    for _, written in session.trace(x, y):
+        for name, t in written.items():
+            if name in kept and t.format == kept[name].format:  # type: ignore[union-attr]
+                found.setdefault(name, []).append(t)
+    for name, versions in found.items():
+        if not any(bytes(t.data) == kept[name].data() for t in versions):  # type: ignore[union-attr]
+            same_wire(versions[-1], kept[name], name)
+    assert {"input:wire", *(name for name in kept if name.endswith(":error"))} <= found.keys()
     same_kept(net, session)
 
 
@@ -213,12 +281,12 @@ def same_kept(net: Net, session: q.Session) -> None:
     """Parameters and state."""
     assert session.steps == net.steps
     for name, t in net.params.items():
-        same_tensor(session.tensor(name), t, name)
-    for name, t in net.state.items():
-        same_tensor(session.tensor(f"{name}:momentum"), t, f"{name}:momentum")
+        same_tensor(session.tensor(name), net.shown(name, t), name)
+    states = {f"{name}:momentum": (name, t) for name, t in net.state.items()}
     for name, moments in net.moments.items():
-        for role, t in zip(ROLES, moments, strict=True):
-            same_tensor(session.tensor(f"{name}:{role}"), t, f"{name}:{role}")
+        states |= {f"{name}:{role}": (name, t) for role, t in zip(ROLES, moments, strict=True)}
+    for stored, (name, t) in states.items():
+        same_tensor(session.tensor(stored), net.shown(name, t, "state"), stored)
     for name in session.plan.program.gains:
         path = name.removesuffix(" gain")
         if path in net.gains.now:
@@ -250,14 +318,19 @@ def same_wire(found: QTensor, expected: Source, what: str) -> None:
             raise AssertionError(what)
         return
     assert isinstance(expected, Acc)
+    expected = expected.reshape(found.shape)
     if found.scale is not None:
         values, scales = expected.pairs()
-        scale = np.asarray(found.scale)
-        by_row = scale.shape == values.shape[:-1] and found.format.axis == "row"
+        values, scales = (np.reshape(v, found.shape) for v in (values, scales))
+        scale, axis = np.asarray(found.scale), found.format.axis
+        if axis == "row":
+            scale = scale[..., None]
+        elif axis is not None:
+            axes = range(len(found.shape))
+            scale = scale.reshape([-1 if k == axes[axis] else 1 for k in axes])
         np.testing.assert_array_equal(found.codes, values, what)
-        scale = np.broadcast_to(scale[..., None] if by_row else scale, values.shape)
-        np.testing.assert_array_equal(scale, scales, what)
-    same_floats(found.numpy(), expected.floats(), what)
+        np.testing.assert_array_equal(np.broadcast_to(scale, values.shape), scales, what)
+    same_floats(found.numpy(), expected.floats().reshape(found.shape), what)
 
 
 def same_floats(found: Array, expected: Array, what: str) -> None:

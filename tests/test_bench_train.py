@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pyqfw import bench, bench_train, cli, quant
+from pyqfw import bench, bench_peers, bench_train, cli, quant
 
 QUICK = ["--repeats", "1"]
 OPTIMIZERS = ("SGD", "SGD momentum 0.9")
+MODELS = ("mlp", "har", "cnn", "chain")
+OWN = {"mlp": [64, 1], "har": [64, 1], "cnn": [64, 1], "chain": [32, 1]}
 
 
 class Stub:
@@ -25,9 +27,13 @@ class Stub:
         self.nn = SimpleNamespace(
             Linear=lambda *sizes: sizes,
             ReLU=lambda: "relu",
+            LayerNorm=lambda n: ("norm", n),
+            Flatten=lambda: "flatten",
             Sequential=self._model,
             CrossEntropyLoss=lambda: self._loss,
         )
+        for name in ("Conv1d", "Conv2d", "MaxPool1d", "MaxPool2d", "AdaptiveAvgPool1d"):
+            setattr(self.nn, name, lambda *sizes, name=name, **more: (name, *sizes, more))
         self.optim = SimpleNamespace(SGD=self._sgd)
         self.fused = fused
 
@@ -66,8 +72,9 @@ class Stub:
 
 @pytest.fixture
 def torch_is(monkeypatch):
-    """Sets what `import torch` finds; and timings that do not repeat short calls."""
+    """Sets what `import torch` finds; timings that do not repeat short calls; no further peers."""
     monkeypatch.setattr(bench, "MIN_SECONDS", 0)
+    monkeypatch.setattr(bench_train, "PEERS", ())
     return lambda torch: monkeypatch.setattr(bench, "optional", lambda name: torch)
 
 
@@ -78,9 +85,15 @@ def report(capsys, *args):
     return json.loads(shown.out)
 
 
-def names(batches):
+def names(models, batches=None):
     policies = ("int8()", "full_sym()", "float32()")
-    return [f"{p}, batch {b}, {o}" for b in batches for p in policies for o in OPTIMIZERS]
+    return [
+        f"{model}, {p}, batch {b}, {o}"
+        for model in models
+        for b in batches or OWN[model]
+        for p in policies
+        for o in OPTIMIZERS
+    ]
 
 
 def bars(rows):
@@ -94,27 +107,37 @@ def test_rows_and_bars_beside_torch(capsys, torch_is):
     torch_is(Stub())
     shown = report(capsys)
     assert shown["suite"] == "train"
-    assert (shown["model"], shown["batches"]) == ("784-128-64-10", [64, 1])
+    assert (list(shown["models"]), shown["batches"]) == (list(MODELS), OWN)
+    assert shown["models"]["mlp"] == "MLP 784-128-64-10"
     assert (shown["repeats"], shown["threads"], shown["lr"]) == (1, 1, 0.01)
     assert any("standard-normal" in note and "16 batches" in note for note in shown["notes"])
     assert not any("not installed" in note for note in shown["notes"])
     rows = shown["rows"]
-    assert [row["name"] for row in rows] == names([64, 1])
+    assert [row["name"] for row in rows] == names(MODELS)
     for row in rows:
         assert (row["unit"], row["peer"], row["bar_of"]) == ("samples/s", "torch", "ratio")
         assert row["rate"] > 0
         assert row["met"] == (None if row["bar"] is None else row["ratio"] >= row["bar"])
-    wanted = {64: 1.0, 1: 5.0}
-    assert bars(rows) == {
-        f"int8(), batch {b}, {o}": bar for b, bar in wanted.items() for o in OPTIMIZERS
+    wanted = {
+        "mlp, int8(), batch 64": 1.7,
+        "mlp, int8(), batch 1": 5.0,
+        "har, int8(), batch 64": 2.2,
+        "har, int8(), batch 1": 10.0,
+        "har, float32(), batch 64": 0.7,
+        "har, float32(), batch 1": 5.0,
+        "cnn, int8(), batch 64": 2.5,
+        "cnn, int8(), batch 1": 4.0,
+        "chain, int8(), batch 32": 4.0,
+        "chain, int8(), batch 1": 25.0,
     }
+    assert bars(rows) == {f"{case}, {o}": bar for case, bar in wanted.items() for o in OPTIMIZERS}
 
 
 def test_without_torch_there_is_no_peer(capsys, torch_is):
     torch_is(None)
-    shown = report(capsys, "--batch", "2")
+    shown = report(capsys, "--model", "mlp", "--batch", "2")
     assert any("torch is not installed" in note for note in shown["notes"])
-    assert [row["name"] for row in shown["rows"]] == names([2])
+    assert [row["name"] for row in shown["rows"]] == names(["mlp"], [2])
     for row in shown["rows"]:
         assert (row["peer"], row["ratio"], row["bar"], row["met"]) == (None,) * 4
 
@@ -124,9 +147,9 @@ def test_without_torch_there_is_no_peer(capsys, torch_is):
 )
 def test_batches(args, batches, capsys, torch_is):
     torch_is(Stub())
-    shown = report(capsys, "--batch", *args)
-    assert shown["batches"] == batches
-    assert [row["name"] for row in shown["rows"]] == names(batches)
+    shown = report(capsys, "--model", "mlp", "--batch", *args)
+    assert shown["batches"] == {"mlp": batches}
+    assert [row["name"] for row in shown["rows"]] == names(["mlp"], batches)
     assert set(bars(shown["rows"]).values()) == ({5.0} if 1 in batches else set())
 
 
@@ -138,7 +161,7 @@ def test_with_an_isa(isa, capsys, torch_is, monkeypatch):
     monkeypatch.setattr(
         bench_train, "Session", lambda plan: used.append(quant.core_info()["isa"]) or session(plan)
     )
-    assert report(capsys, "--batch", "1", "--isa", isa)["machine"]["isa"] == isa
+    assert report(capsys, "--model", "mlp", "--batch", "1", "--isa", isa)["machine"]["isa"] == isa
     assert used == [isa] * 6
 
 
@@ -146,8 +169,16 @@ def test_table(capsys, torch_is):
     torch_is(Stub())
     assert cli.main(["bench", "train", *QUICK]) == 0
     shown = capsys.readouterr().out
-    assert "\nMLP 784-128-64-10, batch 64 and 1, 1 rounds, one thread, " in shown
-    for word in ("int8(), batch 64, SGD ", "samples/s", ">= 1x", ">= 5x", "checks of x and y"):
+    assert "\nmlp: MLP 784-128-64-10; har: HAR CNN " in shown
+    assert "LayerNorm, Linear 64-10, 1 rounds, one thread, " in shown
+    for word in (
+        "mlp, int8(), batch 64, SGD ",
+        ">= 4x",
+        "samples/s",
+        ">= 1.7x",
+        ">= 5x",
+        "checks of x and y",
+    ):
         assert word in shown
 
 
@@ -159,16 +190,16 @@ def test_rates_of_any_size_are_readable():
 
 def test_check(capsys, monkeypatch, torch_is):
     torch_is(Stub())
-    one = ["bench", "train", *QUICK, "--batch", "1"]
-    monkeypatch.setattr(bench_train, "BARS", {("int8()", 1): 0.0})
+    one = ["bench", "train", *QUICK, "--model", "mlp", "--batch", "1"]
+    monkeypatch.setattr(bench_train, "BARS", {("mlp", "int8()", 1): 0.0})
     assert cli.main([*one, "--check"]) == 0
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(bench_train, "BARS", {("int8()", 1): 1e12})
+    monkeypatch.setattr(bench_train, "BARS", {("mlp", "int8()", 1): 1e12})
     assert cli.main([*one, "--check"]) == 1
     shown = capsys.readouterr()
     assert shown.err == (
-        "pyqfw bench train: below the bar: int8(), batch 1, SGD; "
-        "int8(), batch 1, SGD momentum 0.9\n"
+        "pyqfw bench train: below the bar: mlp, int8(), batch 1, SGD; "
+        "mlp, int8(), batch 1, SGD momentum 0.9\n"
     )
     assert shown.out.count("MISSED") == 2
     assert cli.main(one) == 0
@@ -176,7 +207,7 @@ def test_check(capsys, monkeypatch, torch_is):
 
 def test_a_check_without_bars_is_no_success(capsys, torch_is):
     torch_is(None)
-    one = ["bench", "train", *QUICK, "--batch", "1"]
+    one = ["bench", "train", *QUICK, "--model", "har", "--batch", "1"]
     assert cli.main([*one, "--check"]) == 1
     assert "nothing to check" in capsys.readouterr().err
     assert cli.main(one) == 0
@@ -185,16 +216,18 @@ def test_a_check_without_bars_is_no_success(capsys, torch_is):
 # --- the steps -----------------------------------------------------------------------------------
 
 
-def test_data():
-    ring = bench_train.data(3)
+@pytest.mark.parametrize("name", MODELS)
+def test_data(name):
+    model = bench_train.MODELS[name]
+    ring = bench_train.data(model, 3)
     assert len(ring) == 16
     for x, y in ring:
-        assert (x.shape, x.dtype) == ((3, 784), np.float32)
+        assert (x.shape, x.dtype) == ((3, *model.input_shape), np.float32)
         assert (y.shape, y.dtype) == ((3,), np.int64)
     assert len({x.tobytes() for x, _ in ring}) == 16
-    labels = np.concatenate([y for _, y in bench_train.data(64)])
-    assert set(labels) == set(range(10))
-    for (x, y), (again, labels) in zip(ring, bench_train.data(3), strict=True):
+    labels = np.concatenate([y for _, y in bench_train.data(model, 64)])
+    assert set(labels) == set(range(model.classes))
+    for (x, y), (again, labels) in zip(ring, bench_train.data(model, 3), strict=True):
         np.testing.assert_array_equal(x, again)
         np.testing.assert_array_equal(y, labels)
 
@@ -203,9 +236,10 @@ def test_the_peer_makes_whole_steps_on_the_same_batches(torch_is):
     stub = Stub()
     torch_is(stub)
     stub.set_num_threads(1)
-    case = next(bench_train.cases([2]))
+    case = next(bench_train.cases(["mlp"], [2]))
     assert stub.layers == ((784, 128), "relu", (128, 64), "relu", (64, 10))
-    for x, y in [*bench_train.data(2), *bench_train.data(2)]:
+    ring = bench_train.data(bench_train.MODELS["mlp"], 2)
+    for x, y in [*ring, *ring]:
         stub.log.clear()
         case.peer_run()
         assert [entry[0] if isinstance(entry, tuple) else entry for entry in stub.log] == [
@@ -223,18 +257,19 @@ def test_the_peer_makes_whole_steps_on_the_same_batches(torch_is):
 def test_the_peers_optimizer(fused, torch_is):
     stub = Stub(fused)
     torch_is(stub)
-    list(bench_train.cases([1]))
+    list(bench_train.cases(["mlp"], [1]))
     more = {"fused": True} if fused else {}
     both = [{"lr": 0.01, "momentum": m, **more} for m in (0.0, 0.9)]
     assert stub.settings == both * 3
 
 
-def test_our_steps_train_on_the_ring(torch_is, monkeypatch):
+@pytest.mark.parametrize("name", MODELS)
+def test_our_steps_train_on_the_ring(name, torch_is, monkeypatch):
     torch_is(None)
     nets = []
     session = bench_train.Session
     monkeypatch.setattr(bench_train, "Session", lambda plan: nets.append(session(plan)) or nets[-1])
-    for case in bench_train.cases([4]):
+    for case in bench_train.cases([name], [4]):
         losses = [case.run() for _ in range(64)]
         assert nets[-1].steps == 64
         assert np.mean(losses[-16:]) < np.mean(losses[:16]), case.name
@@ -243,11 +278,68 @@ def test_our_steps_train_on_the_ring(torch_is, monkeypatch):
     assert found == [(m, f"Policy.{p}()") for p in policies for m in (0.0, 0.9)]
 
 
+def test_the_step_by_hand_learns():
+    """And its loss is that of a first step: cross-entropy of ten classes is near ln 10."""
+    ring = bench_train.data(bench_train.MODELS["mlp"], 8)
+    step = bench_peers.numpy_mlp((784, 128, 64, 10), 0.01, 0.9)
+    losses = [step(*batch) for _ in range(20) for batch in ring]
+    assert losses[0] == pytest.approx(np.log(10), abs=0.3)
+    assert np.mean(losses[-16:]) < 0.5 * losses[0]
+
+
+def test_numpy_stands_beside_the_mlp(capsys, monkeypatch):
+    monkeypatch.setattr(bench, "MIN_SECONDS", 0)
+    monkeypatch.setattr(bench, "optional", lambda name: None)
+    rows = report(capsys, "--model", "mlp", "--batch", "64")["rows"]
+    assert [row["name"] for row in rows[:-1]] == names(["mlp"], [64])
+    assert (rows[-1]["name"], rows[-1]["peer"]) == (names(["mlp"], [64])[1], "NumPy")
+    assert (rows[-1]["bar"], rows[-1]["ratio"] > 0) == (1.1, True)
+
+
 if find_spec("torch"):
 
     def test_torch_itself(capsys, monkeypatch):
         monkeypatch.setattr(bench, "MIN_SECONDS", 0)
         shown = report(capsys, "--batch", "1")
+        assert len(shown["rows"]) == 24
         assert shown["machine"]["torch"]
         assert {row["peer"] for row in shown["rows"]} == {"torch"}
         assert all(row["ratio"] > 0 for row in shown["rows"])
+
+    def test_the_other_peers(capsys, monkeypatch):
+        monkeypatch.setattr(bench, "MIN_SECONDS", 0)
+        monkeypatch.setattr(bench_train, "POLICIES", {"int8()": bench_train.Policy.int8})
+        shown = report(capsys, "--model", "har", "cnn", "--batch", "64")
+        found = [(row["name"][:3], row["peer"], row["bar"]) for row in shown["rows"][4:]]
+        assert found == [
+            ("har", "torch fake-quant", 3.0),
+            ("har", "torch channels_last", 1.6),
+            ("cnn", "torch channels_last", 1.5),
+        ]
+        assert all(row["ratio"] > 0 for row in shown["rows"])
+
+    @pytest.mark.parametrize("name", ["har", "cnn"])
+    def test_channels_last_is_the_same_network(name):
+        torch = bench.optional("torch")
+        layers = bench_train.MODELS[name].layers
+        plain = torch.nn.Sequential(*layers(torch.nn))
+        last, lay_out = bench_peers.channels_last(torch, layers(torch.nn))
+        with torch.no_grad():
+            for a, b in zip(plain.parameters(), last.parameters(), strict=True):
+                b.copy_(a.reshape(b.shape))
+            x = torch.randn(3, *bench_train.MODELS[name].input_shape)
+            torch.testing.assert_close(last(lay_out(x)), plain(x), rtol=1e-4, atol=1e-5)
+
+    def test_fake_quant_is_near_the_network_and_its_gradients():
+        torch = bench.optional("torch")
+        layers = bench_train.MODELS["har"].layers(torch.nn)
+        plain = torch.nn.Sequential(*layers)
+        x = torch.randn(8, 9, 128)
+        y = torch.randint(0, 6, (8,))
+        grads = []
+        for model in (plain, bench_peers.fake_quant(torch, layers)):
+            model.zero_grad()
+            torch.nn.CrossEntropyLoss()(model(x), y).backward()
+            grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        apart = (grads[0] - grads[1]).norm() / grads[0].norm()
+        assert 0 < apart < 0.2

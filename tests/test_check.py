@@ -19,6 +19,7 @@ from plan_bytes import (
     NO_ROWS,
     NO_TENSOR,
     PARAMETER,
+    PICK,
     ROWS_AXIS,
     ROWS_OUTER,
     SCRATCH,
@@ -41,6 +42,8 @@ from plan_cases import (
     FUSED_ADAMW,
     GRADIENT_F32,
     GRADIENT_S32,
+    JOIN_F32,
+    JOIN_S32,
     KERNELS,
     LOSS_F32,
     MASK,
@@ -49,6 +52,7 @@ from plan_cases import (
     NORM_F32,
     NORM_S32,
     PARAMS,
+    PART,
     PRODUCT_F32,
     PRODUCT_S32,
     RELU,
@@ -57,6 +61,7 @@ from plan_cases import (
     SOFTMAX_F32,
     SOFTMAX_S16,
     SQUARE_SUM,
+    TRANSPOSE,
     UPDATE,
     WEIGHTED_F32,
     WEIGHTED_S16,
@@ -64,9 +69,13 @@ from plan_cases import (
     K,
     N,
     case,
+    together,
 )
 from plan_net import OK, TABLES, Net, Verdict, check, copied
+from plan_norm_rules import KNOWN, NORM_RULES, OTHER_SUMS, READY
+from plan_pools import FIELDS as POOL_FIELDS
 from plan_rules import HEADROOM, INF, NAN, RULES, TOO_LONG, Change
+from plan_rules_windows import WINDOW_FIELDS, WINDOW_RULES
 from plangold import GOLD, gold_plans
 from test_format import places_of
 
@@ -92,7 +101,7 @@ def test_no_changed_byte_is_accepted() -> None:
         data = bytearray(DATA)
         data[i] ^= 1 << i % 8
         status = "MAGIC" if i < 4 else "VERSION" if i < 8 else "SIZE" if i < 12 else "CRC"
-        status = "SIZE" if 32 <= i < 40 else status
+        status = "SIZE" if 32 <= i < 40 or 96 <= i < 100 else status
         assert check(bytes(data)).status == status, i
 
 
@@ -108,6 +117,9 @@ def test_no_changed_byte_is_accepted() -> None:
         ("ops", 4097, "SIZE"),
         ("ops", 18, "SIZE"),
         ("tensors", 2**32 - 1, "SIZE"),
+        ("windows", 1, "SIZE"),
+        ("windows", 4097, "SIZE"),
+        ("windows", 2**32 - 1, "SIZE"),
     ],
 )
 def test_bytes_that_are_no_plan(field: str, value: int, status: str) -> None:
@@ -169,7 +181,7 @@ HEADERS: list[tuple[Edit, str]] = [
     (header(output=NO_TENSOR), ENDS),
     (header(labels=1000), ENDS),
     (header(loss=65534), ENDS),
-    (header(reserved=[[0] * 7 + [1]]), "reserved"),
+    (header(reserved=[[0] * 6 + [1]]), "reserved"),
     (header(micro_batches=2**24 + 1), "micro_batches"),
     (header(micro_batches=2**22 + 1), "micro_batches"),  # times a batch of 4
     (header(micro_batches=2**32 - 1), "micro_batches"),
@@ -200,11 +212,16 @@ LASTS = "overlaps a tensor that lasts"
 ARENA_END = int(PlanBytes(DATA).header["arena_bytes"][0])
 FLOAT = {"kind": FLOAT32, "bits": 32, "container": 32}
 
+PICK_BOXES = ({"bits": 0, "container": 0}, {"bits": 17, "container": 0}, {"bits": 8})
+
 TENSORS: list[tuple[int, dict[str, Any], str]] = [
     *((WEIGHT, {name: 255}, ENUMS) for name in ENUMS.split(", ")),
     (WIRE_0, {"space": 3}, ENUMS),
     (WIRE_0, {"role": 6}, ENUMS),
-    (WIRE_0, {"kind": 5}, ENUMS),
+    (WIRE_0, {"kind": 6}, ENUMS),
+    *((WIRE_0, {"kind": PICK, **box}, "bits, container") for box in PICK_BOXES),
+    (WIRE_0, {"kind": PICK, "container": 0, "rounding": 1}, "pow2, range, rounding"),
+    (WEIGHT, {"kind": PICK, "container": 0, "rounding": 0}, "role"),
     (WIRE_0, {"range": 3}, ENUMS),
     (WEIGHT, {"range": 2}, "range"),
     (WIRE_0, {"range": 2, "limit": 1.0}, "limit"),
@@ -327,15 +344,14 @@ def test_every_operation_takes_the_classes_of_its_places_and_runs_on_them(kernel
         for name, (cls, _) in FORMATS.items():
             if mask == 0:
                 continue
-            alike = kernel in (RELU, DROPOUT)
-            formats = {0: name, 1: name} if alike else {place: name}
+            formats = together(kernel, place, name)
             plan = case(kernel, formats)
             data = plan.build()
             if mask & cls:
                 assert check(data) == OK, (place, name)
                 assert_runs(data)
             else:
-                fault = Verdict("PLAN", plan.op, plan.tensors[0 if alike else place], TAKES)
+                fault = Verdict("PLAN", plan.op, plan.tensors[min(formats)], TAKES)
                 assert check(data) == fault, (place, name)
 
 
@@ -382,26 +398,30 @@ def test_places_that_are_empty_or_should_be(kernel: int) -> None:
 def test_flags_and_params_that_an_operation_does_not_know(kernel: int) -> None:
     page = {  # docs/format.md, section 7
         WIDEN: (0, {0, 1}),
-        PRODUCT_S32: (3, {0, 1, 2, 3}),
-        PRODUCT_F32: (1, {0, 3}),
-        RELU: (0, {0}),
-        MASK: (0, {0, 1}),
+        PRODUCT_S32: (3, {0, 1, 2, 3, 13}),
+        PRODUCT_F32: (1, {0, 3, 13}),
+        RELU: (0, {0, 1}),
+        MASK: (0, {0, 1, 2}),
         DROPOUT: (1, {0, 1, 2}),
         **dict.fromkeys((WEIGHTED_S16, WEIGHTED_F32), (0, {0, 1, 2})),
         **dict.fromkeys((SOFTMAX_S16, SOFTMAX_F32), (0, {0})),
         **dict.fromkeys((SOFTMAX_BACK_S32, SOFTMAX_BACK_F32), (0, {0})),
-        GRADIENT_S32: (4 | 32, {9, 10, 11}),
-        GRADIENT_F32: (32, {11}),
+        GRADIENT_S32: (4 | 32, {9, 10, 11, 13}),
+        GRADIENT_F32: (32, {11, 13}),
+        **dict.fromkeys((JOIN_S32, JOIN_F32), (0, {0})),
+        **dict.fromkeys((TRANSPOSE, PART), (0, {0, 1})),
         UPDATE: (1 | 24, {*range(9), 12}),
-        FUSED: (1 | 4 | 24 | 32, set(range(13))),
+        FUSED: (1 | 4 | 24 | 32, set(range(14))),
         CLIP_FACTOR: (0, {0}),
         ADAMW: (24, {*range(8), 12}),
-        FUSED_ADAMW: (4 | 24 | 32, {*range(8), *range(9, 13)}),
+        FUSED_ADAMW: (4 | 24 | 32, {*range(8), *range(9, 14)}),
         NORM_S32: (1, {0, 1, 3}),
         NORM_F32: (1, {1, 3}),
         NORM_BACK_S32: (0, {0, 1, 2, 3}),
         NORM_BACK_F32: (0, {1, 3}),
         COLUMNS_S32: (0, {3}),
+        **POOL_FIELDS,
+        **KNOWN,
     }
     flags, params = page.get(kernel, (0, set()))
     plan = case(kernel)
@@ -427,7 +447,7 @@ def test_operations_that_there_are_not(kernel: int) -> None:
 
 
 def changed(kernel: int, place: int, change: Change) -> tuple[Verdict, int, list[int]]:
-    """What is said of a plan with other fields at a place (or -1: other params or flags)."""
+    """What is said of a plan with other fields at a place (-1: params or flags, -2: the window)."""
     plan = case(kernel, bare=True)
     edited = PlanBytes(plan.build())
     for name, value in change.items():
@@ -435,6 +455,8 @@ def changed(kernel: int, place: int, change: Change) -> tuple[Verdict, int, list
             edited.ops["tensor"][plan.op, place] = NO_TENSOR
         elif name == "flags":
             edited.ops["flags"][plan.op] = value
+        elif place == WINDOW_FIELDS:
+            edited.windows[name][0] = value
         elif place < 0:
             edited.ops["param"][plan.op, int(name[1:])] = value
         else:
@@ -442,7 +464,9 @@ def changed(kernel: int, place: int, change: Change) -> tuple[Verdict, int, list
     return check(edited.sealed()), plan.op, plan.tensors
 
 
-@pytest.mark.parametrize(("kernel", "place", "change", "rule"), RULES)
+@pytest.mark.parametrize(
+    ("kernel", "place", "change", "rule"), [*RULES, *NORM_RULES, *WINDOW_RULES]
+)
 def test_rules(kernel: int, place: int, change: Change, rule: str) -> None:
     assert changed(kernel, place, {})[0].field in ("", UNWRITTEN)
     found, op, tensors = changed(kernel, place, change)
@@ -526,7 +550,7 @@ def test_sums_over_micro_batches_need_room_for_their_scales() -> None:
             assert check(edited.sealed()) == OK
 
 
-@pytest.mark.parametrize("kernel", [UPDATE, FUSED])
+@pytest.mark.parametrize("kernel", [UPDATE, FUSED, ADAMW, FUSED_ADAMW])
 def test_parameters_do_not_move_between_micro_batches(kernel: int) -> None:
     plan = case(kernel)
     assert check(plan.build()) == OK
@@ -577,13 +601,21 @@ def test_what_is_written_is_apart_from_all_else(kernel: int) -> None:
     data = plan.build()
     for w, mask in enumerate(masks):
         for k, t in enumerate(plan.tensors):
-            if k == w or not mask & lib.QFW_IS_WRITTEN or w >= len(plan.tensors):
+            if (
+                k == w
+                or not mask & lib.QFW_IS_WRITTEN
+                or NO_TENSOR in (t, *plan.tensors[w : w + 1])
+            ):
+                continue
+            if w >= len(plan.tensors):
                 continue
             edited = PlanBytes(data)
             first, other = edited.tensors[plan.tensors[w]], edited.tensors[t]
             if IO in (first["space"], other["space"]):
                 continue
-            for part in parts(other, BATCH):
+            # Codes may lie where the sums do that they are made of.
+            over = (kernel, w, k) == (CONVERT, 0, 1)
+            for part in list(parts(other, BATCH))[over:]:
                 edited = PlanBytes(data)
                 edited.tensors["codes"][plan.tensors[w]] = part.begin
                 found = check(edited.sealed())
@@ -669,11 +701,12 @@ def test_scratch_is_no_result() -> None:
 def test_nothing_is_read_before_anything_is_written() -> None:
     for kernel in KERNELS:
         plan = case(kernel, bare=True)
-        wires = [p for p in plan.tensors if p > plan.plan.labels]
+        wires = [p for p in plan.tensors if plan.plan.labels < p != NO_TENSOR]
         wires = [p for p in wires if plan.plan.tensors[p]["role"] >= pb.WIRE]
         found = check(plan.build())
         assert found == OK or (found.tensor in wires and found.field == UNWRITTEN)
-        assert (found == OK) == (kernel in (UPDATE, SQUARE_SUM, CLIP_FACTOR, ADAMW, COMMIT))
+        ready = (UPDATE, SQUARE_SUM, CLIP_FACTOR, ADAMW, COMMIT, *READY)
+        assert (found == OK) == (kernel in ready)
 
 
 # ---- all of them ---------------------------------------------------------------------------------
@@ -688,10 +721,10 @@ def test_every_refusal_was_provoked() -> None:
         code = re.sub(r"^#.*$", "", code, flags=re.M)
         texts |= set(re.findall(r'"([a-z][^"]*)"', code))
     tables = [field for _, field in HEADERS] + [field for _, _, field in TENSORS]
-    tables += [rule for *_, rule in RULES]
+    tables += [rule for *_, rule in [*RULES, *NORM_RULES, *WINDOW_RULES]]
     others = {APART, UNWRITTEN, TAKES, LASTS, "an operand is missing", "an operand too many"}
     others |= {"flags, param", "kernel", "space", "input, labels, output", "loss"}
-    others |= {"a scale a column", "a scale a row", TOO_LONG}
+    others |= {"a scale a column", "a scale a row", TOO_LONG, OTHER_SUMS, "windows", "window"}
     assert texts == set(tables) | others
 
 

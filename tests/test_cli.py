@@ -90,7 +90,12 @@ def test_a_folder_is_not_an_extra(capsys, monkeypatch, tmp_path):
 # --- usage ---------------------------------------------------------------------------------------
 
 
-COMMANDS = [[], ["info"], ["bench"], ["bench", "quant"], ["bench", "train"]]
+COMMANDS = [
+    [],
+    ["info"],
+    ["bench"],
+    *(["bench", suite] for suite in ("quant", "gemm", "layers", "train")),
+]
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -277,12 +282,13 @@ class Work:
 
 def test_measure_interleaves_and_takes_the_median_of_the_ratios():
     work = Work()
-    # The first two calls warm up and find the number of calls.
-    ours = work.takes("ours", 1, 1, 1.0, 2.0, 4.0)
-    peer = work.takes("peer", 9, 9, 3.0, 2.0, 20.0)
+    # The first calls warm up and find the number of calls.
+    warm = 1 + bench.WARM_UP
+    ours = work.takes("ours", *[1] * warm, 1.0, 2.0, 4.0)
+    peer = work.takes("peer", *[9] * warm, 3.0, 2.0, 20.0)
     case = bench.Case("w", ours, 8.0, "GB/s", "p", peer, bar=3.0)
     row = bench.measure(case, 3, work.clock)
-    warm_up = ["ours", "ours", "peer", "peer"]
+    warm_up = [*["ours"] * warm, *["peer"] * warm]
     assert work.log == [*warm_up, "ours", "peer", "peer", "ours", "ours", "peer"]
     assert row.ratio == 3.0  # of 3/1, 2/2, 20/4
     assert row.ratio_quartiles == (2.0, 4.0)
@@ -294,16 +300,16 @@ def test_measure_interleaves_and_takes_the_median_of_the_ratios():
 
 def test_measure_repeats_short_calls():
     work = Work()
-    row = bench.measure(bench.Case("w", work.takes("w", 0.001), 1.0, "GB/s"), 2, work.clock)
-    assert len(work.log) == 2 + 2 * round(bench.MIN_SECONDS / 0.001)
+    slow_first = work.takes("w", 0.1, 0.01, 0.001)
+    row = bench.measure(bench.Case("w", slow_first, 1.0, "GB/s"), 2, work.clock)
+    assert len(work.log) == 1 + bench.WARM_UP + 2 * round(bench.MIN_SECONDS / 0.001)
     assert row.rate == pytest.approx(1000.0)
     assert (row.peer, row.peer_rate, row.ratio, row.ratio_quartiles) == (None,) * 4
 
 
 def test_measure_survives_a_clock_that_stands_still():
-    row = bench.measure(
-        bench.Case("w", lambda: None, 1.0, "GB/s"), 1, iter([0.0, 0.0, 1.0, 2.0]).__next__
-    )
+    ticks = iter([*[0.0] * 2 * bench.WARM_UP, 1.0, 2.0])
+    row = bench.measure(bench.Case("w", lambda: None, 1.0, "GB/s"), 1, ticks.__next__)
     assert row.rate == 1.0
 
 

@@ -27,6 +27,7 @@ RECORDS = [
     ("qfw_plan_header", HEADER, pb.HEADER_BYTES),
     ("qfw_plan_tensor", TENSOR, pb.TENSOR_BYTES),
     ("qfw_plan_op", OPERATION, pb.OP_BYTES),
+    ("qfw_plan_window", pb.WINDOW, pb.WINDOW_BYTES),
 ]
 
 # ---- the page, the core and the parser -----------------------------------------------------------
@@ -62,7 +63,8 @@ def test_records_are_the_structs_of_the_core(
 
 
 @pytest.mark.parametrize(
-    ("title", "fields"), [("Header", HEADER), ("Tensors", TENSOR), ("Operations", OPERATION)]
+    ("title", "fields"),
+    [("Header", HEADER), ("Tensors", TENSOR), ("Operations", OPERATION), ("Windows", pb.WINDOW)],
 )
 def test_the_page_has_the_same_records(title: str, fields: list[tuple[str, int, str]]) -> None:
     letters = {"u8": "B", "u16": "H", "u32": "I", "f32": "f"}
@@ -97,6 +99,7 @@ CLASSES = {
     "ASYM": lib.QFW_AS_ASYM,
     "INDEX": lib.QFW_AS_INDEX,
     "BYTES": lib.QFW_AS_BYTES,
+    "PICK": lib.QFW_AS_PICK,
 }
 SETS = {
     **CLASSES,
@@ -146,7 +149,11 @@ def page_places(title: str) -> dict[int, int]:
         *("1 convert", "2 widen", "3 product_s32", "5 relu", "6 mask", "9 gradient_s32"),
         *("11 update", "13 normalize_s32", "15 normalize_back_s32", "16 normalize_back_f32"),
         *("17 columns_s32", "26 dropout"),
+        "42 sigmoid_back, 43 tanh_back",
+        *("57 batch_norm_s32", "59 batch_norm_back_s32", "61 fold_norm", "62 fold_s32"),
         *("30 square_sum", "31 clip_factor", "32 adamw", "35 commit", "37 accumulate"),
+        *("46 join_s32", "48 transpose", "49 part"),
+        *("50 max_pool", "51 max_pool_back"),
     ],
 )
 def test_the_page_has_the_places_of_the_core(title: str) -> None:
@@ -169,15 +176,21 @@ def test_the_page_has_the_places_of_operations_that_are_like_others() -> None:
     product, gradient = page_places("3 product_s32"), page_places("9 gradient_s32")
     update, fused = page_places("11 update"), page_places("12 gradient_update_s32")
     floats = [f32 | (product[i] & (read | written | may)) for i in range(4)]
-    assert trimmed(4) == [*floats, product[4]]
+    assert trimmed(4) == [*floats, product[4], product[5]]
+    join = page_places("46 join_s32")
+    assert trimmed(47) == [f32 | (join[i] & (read | written | may)) for i in range(8)]
     norm = page_places("13 normalize_s32")
     assert trimmed(14) == [f32 | (norm[i] & (read | written | may)) for i in range(4)]
     floats = [f32 | (gradient[i] & (read | written | may)) for i in range(3)]
-    assert trimmed(10) == [*floats, f32 | may | written]
-    assert trimmed(12) == [update[0], *(gradient[i] for i in (1, 2, 3)), fused[4], fused[5]]
+    assert trimmed(10) == [*floats, f32 | may | written, gradient[5]]
+    assert trimmed(12) == [
+        update[0],
+        *(gradient[i] for i in (1, 2, 3)),
+        *(fused[i] for i in (4, 5, 6)),
+    ]
     adamw, own = page_places("32 adamw"), page_places("33 gradient_adamw_s32")
     errors = [gradient[i] for i in (1, 2, 3)]
-    assert trimmed(33) == [adamw[0], *errors, adamw[2], adamw[3], own[6]]
+    assert trimmed(33) == [adamw[0], *errors, adamw[2], adamw[3], own[6], own[7]]
     assert own[0] == adamw[0]
     ways = (written, read, read, written)
     for title in ("7 cross_entropy_s16, 8 cross_entropy_f32", "20 mse_s16, 21 mse_f32"):
@@ -186,6 +199,26 @@ def test_the_page_has_the_places_of_operations_that_are_like_others() -> None:
     assert_places_of_two(title, (*ways, read | may))
     assert_places_of_two("22 softmax_s16, 23 softmax_f32", ways[:2])
     assert_places_of_two("24 softmax_back_s32, 25 softmax_back_f32", ways[:3])
+    assert_places_of_two("38 sigmoid_s32, 39 sigmoid_f32", ways[:2])
+    assert_places_of_two("40 tanh_s32, 41 tanh_f32", ways[:2])
+    assert places_of(42)[1] == places_of(43)[1]
+
+
+def test_the_page_has_the_places_of_means() -> None:
+    ways = (lib.QFW_IS_WRITTEN, lib.QFW_IS_READ)
+    assert_places_of_two("52 avg_pool_s32, 53 avg_pool_f32", ways)
+    assert_places_of_two("54 avg_pool_back_s32, 55 avg_pool_back_f32", ways)
+
+
+def test_the_page_has_the_places_of_normalisations_in_floats() -> None:
+    """As of those in integers, without their scratch."""
+    ways = lib.QFW_IS_READ | lib.QFW_IS_WRITTEN | lib.QFW_MAY_LACK
+    for kernel, title in ((58, "57 batch_norm_s32"), (60, "59 batch_norm_back_s32")):
+        like = page_places(title)
+        found = {i: CLASSES["F32"] | (like[i] & ways) for i in like if i != 4}
+        assert trimmed(kernel) == [found.get(i, 0) for i in range(max(found) + 1)]
+    fold = page_places("62 fold_s32")
+    assert trimmed(63) == [CLASSES["F32"] | (fold[i] & ways) for i in range(4)]
 
 
 def assert_places_of_two(title: str, ways: tuple[int, ...]) -> None:
@@ -195,7 +228,7 @@ def assert_places_of_two(title: str, ways: tuple[int, ...]) -> None:
         kernel = int(number)
         both = [row[2].split("; ") for row in table if row[0].isdigit()]
         names = [cell[k % len(cell)].removeprefix(f"{kernel}: ") for cell in both]
-        bits = [sum(CLASSES[name] for name in cell.split(", ")) for cell in names]
+        bits = [sum(SETS[name] for name in cell.split(", ")) for cell in names]
         assert trimmed(kernel) == [b | way for b, way in zip(bits, ways, strict=True)]
 
 
@@ -239,7 +272,7 @@ def test_gold_plans_say_what_is_written_beside_them(name: str) -> None:
     assert [h[key] for key in ("batch", "seed", "arena_bytes")] == [
         text[key] for key in ("batch", "seed", "arena_bytes")
     ]
-    assert h["reserved"] == [0] * 8
+    assert h["reserved"] == [0] * 7
     assert h["micro_batches"] == 0
     tensors = [unpack(TENSOR, data, 128 + 64 * i) for i in range(h["tensors"])]
     assert len(tensors) == len(text["tensors"])
@@ -248,7 +281,7 @@ def test_gold_plans_say_what_is_written_beside_them(name: str) -> None:
     ends = {"input": "input", "labels": "labels", "output": "output", "loss": "loss"}
     for field, title in ends.items():
         assert text["tensors"][h[field]]["name"] == title
-    begin, number = 128 + 64 * h["tensors"], 0
+    begin, number, windows = 128 + 64 * h["tensors"], 0, []
     for section, (title, ops) in enumerate(text["sections"].items()):
         assert title == pb.SECTIONS[section]
         if title == "infer":  # that of a step: nothing of its own
@@ -260,10 +293,19 @@ def test_gold_plans_say_what_is_written_beside_them(name: str) -> None:
             assert places_of(op["kernel"])[0] == said["kernel"]
             listed = [NO_TENSOR if t is None else t for t in said["tensors"]]
             assert op["tensor"] == listed + [NO_TENSOR] * (pb.PLACES - len(listed))
+            windows.append((op["param"][pb.WINDOW_PARAM] - 1, said.get("window")))
             number += 1
     assert number == h["ops"]
     assert (h["first"][4], h["count"][4]) == (0, h["count"][0] + h["count"][1])
-    assert len(data) == begin + 80 * number
+    end = begin + 80 * number
+    assert len(data) == end + 40 * h["windows"]
+    assert h["windows"] == len({number for number, said in windows if said})
+    for number, said in windows:
+        assert (number >= 0) == (said is not None)
+        if said is not None:
+            found = unpack(pb.WINDOW, data, end + 40 * number)
+            assert found.pop("reserved") == [0, 0, 0]
+            assert found == said
 
 
 def check_tensor(t: dict[str, Any], said: dict[str, Any], batch: int) -> None:
@@ -336,9 +378,13 @@ def test_every_part_is_aligned_and_no_two_tensors_meet_while_both_live(name: str
             assert part.begin % pb.ALIGN == 0
             assert part.begin >= (pb.NET_BYTES if t["space"] == ARENA else 0)
             assert part.end <= ends[int(t["space"])]
+    over = {tuple(map(int, op["tensor"][:2])) for op in plan.ops if op["kernel"] in (1, 50)}
     for i, k in combinations(range(len(plan.tensors)), 2):
         a, b = plan.tensors[i], plan.tensors[k]
         together = lives[i][0] <= lives[k][1] and lives[k][0] <= lives[i][1]
+        if {(i, k), (k, i)} & over and a["codes"] == b["codes"]:  # codes over their sums
+            assert lives[i][0] == lives[k][1] or lives[k][0] == lives[i][1]
+            continue
         if together and a["space"] == b["space"] and a["space"] != IO:
             for part in parts(a, batch):
                 assert not any(part.meets(other) for other in parts(b, batch)), (i, k)

@@ -30,13 +30,15 @@ from plan_bytes import (
     PLACES,
     STATE,
     TENSOR,
+    WINDOW,
+    WINDOW_BYTES,
     PlanBytes,
     parts,
     sizes,
 )
 from plan_cases import KERNELS
 from plan_net import TABLES, Array, Net, check
-from plan_random import Maker
+from plan_random_windows import WindowMaker
 from plangold import many_plans
 
 from pyqfw import quant
@@ -123,7 +125,8 @@ def set_sections(plan: PlanBytes, edit: Edit) -> PlanBytes:
     """An operation more or less, a section's end elsewhere, or an inference of its own."""
     _, a, b, c, d = edit
     data, ops = bytes(plan.data), len(plan.ops)
-    begin = len(data) - ops * OP_BYTES
+    end = len(data) - len(plan.windows) * WINDOW_BYTES
+    begin, windows = end - ops * OP_BYTES, data[end:]
     records = [data[begin + i * OP_BYTES : begin + (i + 1) * OP_BYTES] for i in range(ops)]
     count = plan.header["count"][0, :4].astype(int)
     own = plan.header["first"][0, 4] != 0
@@ -145,9 +148,10 @@ def set_sections(plan: PlanBytes, edit: Edit) -> PlanBytes:
     if min(count) < 0 or sum(count) > len(records):
         return plan
     head = bytearray(data[:begin])
-    struct.pack_into("<I", head, 8, begin + len(records) * OP_BYTES)
+    struct.pack_into("<I", head, 8, begin + len(records) * OP_BYTES + len(windows))
     struct.pack_into("<II", head, 32, len(plan.tensors), len(records))
-    changed = PlanBytes(bytes(head) + b"".join(records))
+    struct.pack_into("<I", head, 96, len(plan.windows))
+    changed = PlanBytes(bytes(head) + b"".join(records) + windows)
     changed.header["count"][0, :4] = count
     changed.header["first"][0, :4] = np.cumsum([0, *count[:3]])
     after = sum(count)
@@ -158,7 +162,7 @@ def set_sections(plan: PlanBytes, edit: Edit) -> PlanBytes:
 
 def edited(plan: PlanBytes, edit: Edit) -> PlanBytes:
     kind, a, b, _, _ = edit
-    choice = kind % 12
+    choice = kind % 14
     if choice == 0:
         plan.data[a % len(plan.data)] ^= 1 << b % 8
     elif choice == 1:
@@ -173,6 +177,8 @@ def edited(plan: PlanBytes, edit: Edit) -> PlanBytes:
         mix_tensors(plan, edit)
     elif choice == 10:
         mix_ops(plan, edit)
+    elif choice in (11, 12) and len(plan.windows):
+        set_field(plan.windows, WINDOW, edit)
     else:
         return set_sections(plan, edit)
     return plan
@@ -382,7 +388,7 @@ def test_any_operation_gets_a_status(kernel: int, examples: int) -> None:
     @given(made=st.integers(0, 2**32), mode=st.integers(0, 2), seed=numbers)
     @settings(derandomize=True, deadline=None, database=None, max_examples=examples)
     def one(made: int, mode: int, seed: int) -> None:
-        run(Maker(made).make(kernel), mode, seed, ends)
+        run(WindowMaker(made).make(kernel), mode, seed, ends)
 
     one()
     assert ends["OK"] > examples // 3  # it ran to the end that often

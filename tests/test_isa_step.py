@@ -66,6 +66,16 @@ def test_every_tail(isa: str, name: str) -> None:
 
 @pytest.mark.parametrize("isa", FAST)
 @pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_every_tail_of_one_row(isa: str, name: str, momentum: float) -> None:
+    policy, sgd = POLICIES[name], q.optim.SGD(lr=0.02, momentum=momentum)
+    for n in [*range(1, 40), *range(60, 70), 127, 128, 129, 200, 513, 784]:
+        args = (policy, (n, 5 + n % 29, 3), sgd, 1, 3)
+        assert run(isa, *args) == run("portable", *args), n
+
+
+@pytest.mark.parametrize("isa", FAST)
+@pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("batch", [1, 9, 33])
 def test_larger_nets(isa: str, name: str, batch: int) -> None:
     for sgd in (

@@ -161,6 +161,10 @@ def batches(n, rows=16, shape=(12,)):
         yield x.astype("f4"), y
 
 
+def shape_of(layers):
+    return (3, 4) if layers[0][0] == "flatten" else (12,)
+
+
 def values_of(tensors):
     return {name: t.floats().astype(np.float64) for name, t in tensors.items()}
 
@@ -175,9 +179,9 @@ def distance(found, expected):
 @pytest.mark.parametrize("layers", [MLP, DEEP])
 def test_float32_is_backprop(sgd, layers):
     layers = [(*r[:2], FLOAT) if r[0] == "quant" else r for r in layers]
-    net = Net(layers, policy(), sgd, seed=1, batch=16)
+    net = Net(layers, policy(), sgd, shape=shape_of(layers), seed=1, batch=16)
     params, state = values_of(net.params), {}
-    for x, y in batches(5, shape=(3, 4) if layers[0][0] == "flatten" else (12,)):
+    for x, y in batches(5, shape=shape_of(layers)):
         loss, grads = twin.backprop(layers, params, x, y)
         assert net.step(x, y) == pytest.approx(loss, rel=1e-5)
         assert distance(values_of(net.grads), grads) < 1e-5
@@ -208,7 +212,7 @@ STRUCTURES = {
 @pytest.mark.parametrize("rows", [16, 5])
 def test_integers_stay_near_backprop(name, layers, rows):
     sgd = SGD(0.05, momentum=0.9)
-    net = Net(layers, STRUCTURES[name], sgd, seed=1, batch=16)
+    net = Net(layers, STRUCTURES[name], sgd, shape=shape_of(layers), seed=1, batch=16)
     relus = [path for kind, path, *_ in layers if kind == "relu"]
     for x, y in batches(3, rows, (3, 4) if layers is DEEP else (12,)):
         params, state = values_of(net.params), values_of(net.state)
@@ -242,7 +246,8 @@ INT8 = policy(
 @pytest.mark.parametrize("layers", [MLP, DEEP])
 def test_int8_learns_and_is_a_function_of_its_seed(layers):
     def train(seed, sections):
-        net = Net(layers, INT8, SGD(0.05, momentum=0.9), seed=seed, batch=16)
+        sgd = SGD(0.05, momentum=0.9)
+        net = Net(layers, INT8, sgd, shape=shape_of(layers), seed=seed, batch=16)
         losses = []
         for x, y in batches(40, shape=(3, 4)):
             x = x if layers is DEEP else x.reshape(16, 12)
@@ -266,7 +271,7 @@ def test_int8_learns_and_is_a_function_of_its_seed(layers):
 
 def test_masks_follow_the_stored_codes():
     coarse = policy(Sym(12), "sym", wires=Sym(2))
-    net = Net(MLP, coarse, SGD(0.1), batch=16)
+    net = Net(MLP, coarse, SGD(0.1), shape=(12,), batch=16)
     x, y = next(batches(1))
     net.step(x, y)
     kept = net.wires["1"]
@@ -279,7 +284,7 @@ def test_masks_follow_the_stored_codes():
 
     for fmt, ends in ((Sym(4, range=0.5), (-7, 7)), (Asym(4, range=0.5), (0, 15))):
         layers = [MLP[0], ("quant", "1", fmt), MLP[2]]
-        net = Net(layers, policy(Sym(12), "sym"), SGD(0.1), batch=16)
+        net = Net(layers, policy(Sym(12), "sym"), SGD(0.1), shape=(12,), batch=16)
         net.step(x, y)
         codes, error = net.wires["1"].codes, net.raw_errors["0"].values
         assert net.wires["1"].saturated > 0
@@ -290,7 +295,8 @@ def test_masks_follow_the_stored_codes():
 
 def test_a_layer_has_its_own_policy():
     own = policy(Sym(8), "sym", weights=Sym(4), wires=Sym(6), errors=Sym(5), grads=Sym(7))
-    net = Net(MLP, {"": policy(Sym(8), "sym"), "0": own}, SGD(0.1, momentum=0.5), batch=16)
+    policies = {"": policy(Sym(8), "sym"), "0": own}
+    net = Net(MLP, policies, SGD(0.1, momentum=0.5), shape=(12,), batch=16)
     net.step(*next(batches(1)))
     assert net.wires["input"].format == net.params["2.weight"].format == Sym(8)
     assert net.params["0.weight"].format == Sym(4)
@@ -302,7 +308,7 @@ def test_a_layer_has_its_own_policy():
 
 def test_every_tensor_has_its_own_stream():
     fmt = Sym(4, rounding="stochastic")
-    net = Net(MLP, policy(fmt, "sym", bias=FLOAT), SGD(0.1), seed=8, batch=16)
+    net = Net(MLP, policy(fmt, "sym", bias=FLOAT), SGD(0.1), shape=(12,), seed=8, batch=16)
     x, y = next(batches(1))
     net.step(x, y)
     net.forward(x)

@@ -148,10 +148,16 @@ def test_what_lives_at_once_lies_apart(policy):
                 assert at % 16 == 0
                 assert NET_BYTES <= at <= plan.arena_bytes - size
                 places.append((at, at + size, first, last, t.name))
+    over = {(op.used[0].name, op.used[1].name) for op in plan.ops if op.over is not None}
     for i, (begin, end, first, last, name) in enumerate(places):
         for other in places[:i]:
             together = first <= other[3] and other[2] <= last
-            assert not together or end <= other[0] or other[1] <= begin, (name, other[-1])
+            apart = end <= other[0] or other[1] <= begin
+            pair = {(name, other[-1]), (other[-1], name)} & over
+            if pair and not apart:  # codes over the sums that they are made of
+                assert first == other[3] or last == other[2]
+            else:
+                assert not together or apart, (name, other[-1])
 
 
 @every_policy
@@ -337,7 +343,12 @@ BAD_PLANS = {
         QfwError,
         r"micro_batches must be 1\.\.4",
     ),
-    "preprocess": ({"preprocess": abs}, QfwError, "preprocess must be None"),
+    "preprocess": ({"preprocess": abs}, QfwError, "preprocess must be a q.data.Standardize"),
+    "preprocess of other channels": (
+        {"preprocess": q.data.Standardize([0, 0], [1, 1])},
+        ShapeError,
+        r"2 channels were standardised, and a sample has the shape \(4,\)",
+    ),
     "RAW into a layer": ({"model": RAW}, QfwError, r"layer '0' has output=RAW, but '2'"),
     "RAW into the loss": (
         {"model": RAW[:2]},

@@ -15,7 +15,7 @@ MESON = (ROOT / "meson.build").read_text()
 
 SYSTEM = {"assert.h", "float.h", "math.h", "stdbool.h", "stddef.h", "stdint.h", "string.h"}
 INTRINSICS = {"immintrin.h"}
-FAST = re.compile(r"^host/|[_/]avx2\.[ch]$")  # files that may know the CPU
+FAST = re.compile(r"^host/|[_/](avx2|avx512|simd)\.[ch]$")  # files that may know the CPU
 
 FORBIDDEN_CALL = re.compile(
     r"""(?x)
@@ -184,11 +184,13 @@ def list_faults(listed: str, texts: dict[str, str]) -> list[str]:
     definition and a rule; nothing else has such a name, and no number stands twice."""
     code = re.sub(r"^#.*$", "", plain(listed), flags=re.M)
     lines = re.findall(r"^(\w+)\(((?:[^()]|\([^()]*\))*)\)$", code, flags=re.M)
-    kernels, numbers, ops, faults = [], [], [], []
+    kernels, wide, dsp, numbers, ops, faults = [], [], [], [], [], []
     for macro, text in lines:
         arguments = [a.strip() for a in re.sub(r"\([^()]*\)", "()", text).split(",")]
-        if macro == "QFW_KERNEL" and len(arguments) == 1:
+        if re.fullmatch("QFW_KERNEL(_512|_DSP)?", macro) and len(arguments) == 1:
             kernels.append(arguments[0])
+            wide += arguments if macro != "QFW_KERNEL" else []
+            dsp += arguments if macro == "QFW_KERNEL_DSP" else []
         elif macro == "QFW_OP" and len(arguments) == 10:
             numbers.append(int(arguments[0]))
             ops.append(arguments[1])
@@ -198,14 +200,16 @@ def list_faults(listed: str, texts: dict[str, str]) -> list[str]:
         twice = sorted({name for name in names if names.count(name) > 1})
         faults += [f"{name} is listed twice" for name in twice]
     known = {
-        r"kernels/(?!.*_avx2\.c)\w+\.c": [f"qfw_{name}_scalar" for name in kernels],
+        r"kernels/(?!.*_(avx2|avx512|dsp)\.c)\w+\.c": [f"qfw_{name}_scalar" for name in kernels],
         r"kernels/\w+_avx2\.c": [f"qfw_{name}_avx2" for name in kernels],
+        r"kernels/\w+_avx512\.c": [f"qfw_{name}_avx512" for name in wide],
+        r"kernels/\w+_dsp\.c": [f"qfw_{name}_dsp" for name in dsp],
         r"engine/\w+\.c": [f"qfw_{kind}_{name}" for kind in ("op", "rule") for name in ops],
     }
     for files, names in known.items():
         found = defined_functions(texts, files)
         faults += [f"{name} is not defined" for name in names if name not in found]
-        pattern = r"qfw_(op|rule)_(?!name$|of$)\w+|qfw_\w+_(scalar|avx2)"
+        pattern = r"qfw_(op|rule)_(?!name$|of$)\w+|qfw_\w+_(scalar|avx2|avx512|dsp)"
         others = (name for name in found if re.fullmatch(pattern, name) and name not in names)
         faults += [f"{name} is not listed" for name in others]
     count = re.findall(r"QFW_OP_COUNT = (\d+)", texts.get("engine/engine.h", ""))
@@ -278,8 +282,8 @@ def test_every_source_is_built():
 
 def test_twins_stand_beside_their_definition():
     for f in SOURCES:
-        if f.name.endswith("_avx2.c"):
-            assert f.with_name(f.name.replace("_avx2", "")).is_file(), where(f)
+        if re.search(r"_(avx2|avx512|dsp)\.c$", f.name):
+            assert f.with_name(re.sub(r"_(avx\d+|dsp)", "", f.name)).is_file(), where(f)
 
 
 def test_every_kernel_and_operation_is_defined():
@@ -362,6 +366,8 @@ DEFINED = {
         (LISTED + "QFW_KERNEL(max)\n", {}, "qfw_max_scalar is not defined"),
         (LISTED, {"kernels/sum_avx2.c": ""}, "qfw_sum_avx2 is not defined"),
         (LISTED, {"kernels/sum_avx2.c": DEFINED["kernels/sum.c"]}, "qfw_sum_scalar is not listed"),
+        (LISTED.replace("L(sum", "L_512(sum"), {}, "qfw_sum_avx512 is not defined"),
+        (LISTED, {"kernels/sum_avx512.c": "int qfw_sum_avx512(int n)\n{\n}"}, "is not listed"),
         (LISTED, {"engine/add.c": DEFINED["engine/add.c"][:30]}, "qfw_rule_add is not defined"),
         (LISTED.replace("QFW_KERNEL(sum)\n", ""), {}, "qfw_sum_scalar is not listed"),
         (LISTED.replace("NO, NO, NO", "NO, NO"), {}, "9 arguments"),

@@ -200,14 +200,22 @@ def test_layers_frozen_after_the_plan_was_made(path):
     assert run(saved(thawed, path), 3) == run(thawed, 3)
 
 
-def test_a_class_of_ones_own_is_refused_and_nothing_is_written(path):
-    class Mine(nn.Sequential):
-        """A chain."""
+def test_of_a_class_of_ones_own_the_calls_are_saved(path):
+    class Mine(nn.Module):
+        """A forward that is code."""
 
-    net = session(model=nn.Sequential(nn.Linear(INPUTS, 4), Mine(nn.ReLU())))
-    with pytest.raises(q.QfwError, match=r"model\.1: .*no code.*Mine"):
-        net.save(path)
-    assert list(path.parent.iterdir()) == []
+        def __init__(self) -> None:
+            self.first, self.second = nn.Linear(INPUTS, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    net = train(session(model=nn.Sequential(nn.ReLU(), Mine())), 2)
+    other = saved(net, path)
+    assert kept(net) == kept(other)
+    assert net.plan.to_bytes() == other.plan.to_bytes()
+    names = [f"1.{layer}.{name}" for layer in ("first", "second") for name in ("weight", "bias")]
+    assert list(net.state_dict()) == names
 
 
 # --- recompile ------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import pytest
 from every_format import CONTAINERS, GRANULARITIES, WIDTHS
 from hypothesis import given
 from hypothesis import strategies as st
-from step_helpers import ARITHMETICS, FLOAT, Case, gradients, mlp, policy, same_trace
+from step_helpers import FLOAT, Case, gradients, mlp, policy, same_trace
+from step_strategies import FIELDS, GRAINS, KEPT, MOVING, optimizers
 from strategies import fixed
 
 import pyqfw as q
@@ -14,8 +15,6 @@ from pyqfw import Asym, Sym, optim
 
 INT8 = q.Policy.int8()
 MOMENTUM = optim.SGD(0.05, momentum=0.9, weight_decay=0.01)
-GRAINS = ({}, {"axis": "row"}, {"group": 1}, {"group": 4}, {"group": 64})  # of what moves
-KEPT = (*GRAINS, {"axis": 0}, {"axis": -1})  # of what stays
 
 
 def formats(grains, **options):
@@ -90,34 +89,10 @@ def test_both_operands(moving, weights):
 # ---- any mixture ---------------------------------------------------------------------------------
 
 
-@st.composite
-def a_format(draw, kept):
-    """Any legal one but "hindsight"."""
-    kind = draw(st.sampled_from([FLOAT, Sym, Sym, Sym, Asym, Asym]))
-    if kind is FLOAT:
-        return FLOAT
-    bits = draw(st.sampled_from([8, 4, 12, 16, *WIDTHS[kind]]))
-    boxes = [box for box in CONTAINERS if box == "packed" or box >= bits]
-    grains = KEPT if kept else GRAINS
-    return kind(
-        bits,
-        container=draw(st.sampled_from(boxes)),
-        scale=draw(st.sampled_from(["float", "pow2"])),
-        rounding=draw(st.sampled_from(["stochastic", "half_away", "half_even"])),
-        range="dynamic" if kept else draw(st.sampled_from(["dynamic", "dynamic", 0.5, 2])),
-        **draw(st.sampled_from([{}, *grains])),
-    )
-
-
-MOVING, STAYING = a_format(False), a_format(True)
-FIELDS = {
-    **dict.fromkeys(("wires", "errors"), MOVING),
-    **dict.fromkeys(("weights", "bias", "state"), STAYING),
-    "grads": st.one_of(STAYING, STAYING, MOVING, st.just("fused")),
-    **dict.fromkeys(ARITHMETICS, st.sampled_from(["sym", "sym", "float32"])),
-}
 BETWEEN = st.one_of(
-    st.just(("relu",)), st.tuples(st.just("quant"), st.one_of(st.none(), MOVING)), st.just(())
+    st.sampled_from([("relu",), ("relu6",), ("sigmoid",), ("tanh",), ("leaky", 0.1)]),
+    st.tuples(st.just("quant"), st.one_of(st.none(), MOVING)),
+    st.just(()),
 )
 
 
@@ -151,20 +126,6 @@ def networks(draw):
         linear()
         between()
     return layers, shape
-
-
-@st.composite
-def optimizers(draw):
-    momentum = draw(st.sampled_from([0, 0.9, 0.5]))
-    nesterov = bool(momentum) and draw(st.booleans())
-    return optim.SGD(
-        draw(st.sampled_from([0.1, 0.01, 1.0])),
-        momentum=momentum,
-        dampening=0 if nesterov or not momentum else draw(st.sampled_from([0, 0.3, 1])),
-        nesterov=nesterov,
-        weight_decay=draw(st.sampled_from([0, 0.1])),
-        rounding=draw(st.sampled_from(["stochastic", "half_away", "half_even"])),
-    )
 
 
 @st.composite

@@ -143,6 +143,32 @@ def test_batches(batch, rules):
     Case(mlp(9, 6, 4), GRAINS[rules], RULES["nesterov"], batch=batch, rows=rows).check()
 
 
+ONE_ROW = {
+    "int8": INT8,
+    "half away": INT8.replace(grads=Sym(8, axis=0), state=Sym(8, axis=0)),
+    "half even": INT8.replace(grads=Sym(8, axis=0, rounding="half_even")),
+    "pow2": INT8.replace(grads=Sym(8, axis=0, scale="pow2", **RANDOM)),
+    "seven bits": INT8.replace(grads=Sym(7, axis=0, container=8, **RANDOM)),
+    "a row is a group": INT8.replace(grads=Sym(8, group=64, **RANDOM)),
+    "wires that do not reach their last code": INT8.replace(
+        input=Sym(8, range=8.0), wires=Sym(8, range=8.0), grads=Sym(8, axis=0, **RANDOM)
+    ),
+    "fused": INT8.replace(grads="fused"),
+    "float gradients": FULL_SYM,
+}
+
+
+@pytest.mark.parametrize("isa", quant.core_info()["isas"])
+@pytest.mark.parametrize("rule", ["plain", "momentum"])
+@pytest.mark.parametrize("rules", ONE_ROW)
+def test_one_row(rules, rule, isa):
+    """Gradients are outer products; rows of weights whose error is 0, and single elements."""
+    with quant.isa(isa):
+        case = Case(mlp(67, 37, 5), ONE_ROW[rules], RULES[rule], batch=1, rows=(1,) * 6, seed=3)
+        net, session = case.check()
+        same_trace(net, session, *next(case.data()))
+
+
 @pytest.mark.parametrize("rules", GRAINS)
 @pytest.mark.parametrize("frozen", [["l0"], ["l2"], ["l1"], ["l0", "l2"]], ids=repr)
 def test_frozen(frozen, rules):

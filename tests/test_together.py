@@ -28,6 +28,10 @@ LAYERS = [
     ("leaky", "a0", 0.1),
     ("dropout", "d0", 0.3),
     ("linear", "l1", 9, 7, True),
+    ("relu6", "x0"),
+    ("tanh", "x1"),
+    ("linear", "l3", 7, 7, True),
+    ("sigmoid", "x2"),
     ("softmax", "s0", -1),
     ("linear", "l2", 7, 4, True),
 ]

@@ -54,6 +54,18 @@ def test_a_second_quant_of_another_format_rounds_again(second):
     assert twice.data != once.data
 
 
+@pytest.mark.parametrize(
+    ("layers", "floor"), [([nn.Sigmoid()], 0.744), ([nn.Tanh()], 0.340), ([], 0.0)], ids=repr
+)
+def test_bounded_logits_have_a_floor(layers, floor):
+    """log(1 + 3 / e) and log(1 + 3 / e^2) of four classes, whatever is learnt."""
+    given = asked(nn.Sequential(nn.Linear(12, 4), *layers), policy=q.Policy.float32())
+    assert ("bounded-logits" in codes(given)) == bool(layers)
+    net, (x, y) = session(given), rows(4)
+    losses = [net.step(x, y) for _ in range(2000)]
+    assert floor <= losses[-1] < floor + 0.02
+
+
 @pytest.mark.parametrize("by_policy", [True, False])
 def test_errors_pass_where_a_wire_of_the_policy_saturated(by_policy):
     fmt = q.Sym(8, range=0.5)

@@ -186,6 +186,14 @@ CASES = {
         )
         for layers in ([nn.Softmax()], [nn.Softmax(), nn.Quant()], [nn.Softmax(), nn.Flatten()])
     ],
+    "bounded-logits": [
+        (
+            asked(nn.Sequential(nn.Linear(12, 4), *layers)),
+            ["1"],
+            asked(nn.Sequential(nn.Linear(12, 9), layers[0], nn.Linear(9, 4), *layers[1:])),
+        )
+        for layers in ([nn.Sigmoid()], [nn.Tanh(), nn.Quant()], [nn.Tanh(), nn.Flatten()])
+    ],
     "second-moment-bits": [
         (
             asked(optimizer=ADAMW),
@@ -252,6 +260,33 @@ CASES = {
             asked(nn.Linear(12, 4), policy=INT8.replace(errors=q.Sym(16)), batch=65539),
             ["0"],
             asked(nn.Linear(12, 4, bias=False), policy=INT8.replace(errors=q.Sym(16)), batch=65539),
+        ),
+    ],
+    "norm-of-one": [
+        (asked(chain(nn.GroupNorm(9, 9))), ["1"], asked(chain(nn.GroupNorm(3, 9)))),
+        (
+            asked(nn.Sequential(nn.Linear(12, 1), nn.LayerNorm(1), nn.Linear(1, 4))),
+            ["1"],
+            asked(nn.Sequential(nn.Linear(12, 2), nn.LayerNorm(2), nn.Linear(2, 4))),
+        ),
+    ],
+    "no-running-statistics": [
+        (
+            asked(chain(nn.BatchNorm1d(9, track_running_stats=False))),
+            ["1"],
+            asked(chain(nn.BatchNorm1d(9))),
+        ),
+    ],
+    "batch-too-small": [
+        (
+            asked(chain(nn.BatchNorm1d(9)), batch=1),
+            ["1"],
+            asked(chain(frozen(nn.BatchNorm1d(9))), batch=1),
+        ),
+        (
+            asked(chain(nn.BatchNorm1d(9)), batch=32, micro_batches=32),
+            ["1"],
+            asked(chain(nn.BatchNorm1d(9)), batch=32, micro_batches=16),
         ),
     ],
     "batch-too-large": [(asked(policy=F32, batch=2**24), [""], asked(policy=F32, batch=2**22))],

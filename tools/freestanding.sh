@@ -17,7 +17,7 @@ flags="-std=c99 -O2 -ffreestanding -DNDEBUG -mthumb -ffp-contract=off -fno-math-
 
 # Soft floats round a subnormal quotient differently: these answer for it (the last one is a
 # self-test whose quotient is normal).
-dividers='qfw_div_f32|qfw_div_f64|qfw_reciprocal_f64|floats_are_ieee'
+dividers='qfw_div_f32|qfw_div_f64|qfw_reciprocal_f64|qfw_floats_are_ieee'
 
 # From libc and libm. The rest is what the compiler calls on its own account: the run-time ABI of
 # the Arm EABI (integers wider than a register, floats without an FPU) and libgcc.
@@ -90,7 +90,7 @@ __gnu_thumb1_case_uhi
 __gnu_thumb1_case_uqi
 SYMBOLS
 
-sources=$(cd "$csrc" && find base kernels engine -name '*.c' ! -name '*_avx2.c' 2>/dev/null | sort)
+sources=$(cd "$csrc" && find base kernels engine -name '*.c' ! -name '*_avx2.c' ! -name '*_avx512.c' 2>/dev/null | sort)
 [ -n "$sources" ] || {
     echo "no sources in $csrc" >&2
     exit 1

@@ -133,14 +133,14 @@ static void check_packing(const gold_packing_case *c, unsigned number)
 /* ---- requant.json, quantize.json --------------------------------------------------------------*/
 
 /* A tensor in one run. Without elements an axis of 1 keeps its scale. */
-static qfw_tensor tensor(qfw_format format, int64_t n, void *codes, float *scale, uint16_t *zp)
+static qfw_tensor tensor(qfw_format format, ptrdiff_t n, void *codes, float *scale, uint16_t *zp)
 {
     const qfw_layout layout = {1, n > 0 ? n : 1, n > 0 ? 1 : 0, n > 0 ? n : 1, 1, 0};
     const qfw_tensor t = {format, layout, codes, scale, zp};
     return t;
 }
 
-static qfw_tensor float_tensor(int64_t n, float *values)
+static qfw_tensor float_tensor(ptrdiff_t n, float *values)
 {
     const qfw_format format = {QFW_FLOAT32, 32, 32, 0};
     return tensor(format, n, values, NULL, NULL);
@@ -188,7 +188,7 @@ static bool values_are(const qfw_tensor *codes, const uint32_t *values, size_t n
     const qfw_encoding how = {QFW_HALF_AWAY, 0, {0, 0}, 0};
     uint64_t saturated;
     clear(&expected);
-    const qfw_tensor floats = float_tensor((int64_t)n, expected.f32);
+    const qfw_tensor floats = float_tensor((ptrdiff_t)n, expected.f32);
     return qfw_convert(kernels(), codes, &floats, &how, &saturated) == QFW_OK &&
            same(&expected, values, n * sizeof *values);
 }
@@ -197,7 +197,7 @@ static void check_encoding(const gold_convert_case *c, int32_t rounding, int32_t
                            unsigned number)
 {
     static const char *const names[] = {"half away", "half even", "stochastic"};
-    const qfw_format format = {c->kind, c->bits, container, c->pow2};
+    const qfw_format format = {c->kind, c->bits, (uint8_t)container, c->pow2};
     const qfw_encoding how = {rounding, c->mode == GOLD_DYNAMIC, key_of(c->key), 0};
     float scale = 0;
     uint16_t zero_point = 0;

@@ -15,8 +15,8 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    const void *plan, *constants, *lasting; /* lasting: what stands behind QFW_NET_BYTES at first */
-    uint32_t plan_bytes, const_bytes, lasting_bytes, arena_bytes;
+    const void *plan, *constants, *state; /* the image; state: where the session stood */
+    uint32_t plan_bytes, const_bytes, state_bytes, arena_bytes;
     uint32_t steps_before;
     const void *targets[STEP_STEPS];               /* of each step; NULL: labels */
     uint32_t losses[STEP_STEPS], crcs[STEP_STEPS]; /* crcs: of what lasts, after each step */

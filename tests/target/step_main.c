@@ -12,7 +12,8 @@ enum { FILL = 0xA5 };
 
 static bool lasts(const step_case *c, uint32_t crc)
 {
-    return qfw_crc32(0, step_arena + QFW_NET_BYTES, c->lasting_bytes) == crc;
+    const size_t bytes = c->state_bytes - sizeof(qfw_state_header);
+    return qfw_crc32(0, step_arena + QFW_NET_BYTES, bytes) == crc;
 }
 
 /* Nothing was written behind the arena that the plan asked for. */
@@ -36,18 +37,12 @@ static bool checked(const step_case *c)
 static bool opened(const step_case *c, qfw_net **net)
 {
     const qfw_image image = {c->plan,        c->plan_bytes,          c->constants,
-                             c->const_bytes, qfw_kernels_portable(), qfw_ops_all()};
+                             c->const_bytes, qfw_kernels_portable(), qfw_ops_all(),
+                             c->state,       c->state_bytes};
     size_t bytes;
-    qfw_progress progress;
     memset(step_arena, FILL, step_arena_bytes);
-    if (qfw_arena_size(&image, &bytes) != QFW_OK || bytes != c->arena_bytes ||
-        qfw_open(step_arena, bytes, &image, net) != QFW_OK ||
-        qfw_get_progress(*net, &progress) != QFW_OK) {
-        return false;
-    }
-    memcpy(step_arena + QFW_NET_BYTES, c->lasting, c->lasting_bytes);
-    progress.step = progress.updates = c->steps_before;
-    return qfw_set_progress(*net, &progress) == QFW_OK;
+    return qfw_arena_size(&image, &bytes) == QFW_OK && bytes == c->arena_bytes &&
+           qfw_open(step_arena, bytes, &image, net) == QFW_OK;
 }
 
 static void check_step(const step_case *c, qfw_net *net, unsigned i)

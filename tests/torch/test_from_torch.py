@@ -120,16 +120,34 @@ def test_a_subclass_that_is_a_sequential():
 
 KNOWN = {
     "Linear": (lambda: tnn.Linear(6, 4), (6,)),
+    "Conv1d": (lambda: tnn.Conv1d(3, 4, 3, padding=1), (3, 6)),
+    "Conv2d": (lambda: tnn.Conv2d(3, 4, (1, 3), groups=1), (3, 2, 6)),
+    "ConvTranspose1d": (lambda: tnn.ConvTranspose1d(3, 4, 3, stride=2), (3, 6)),
+    "ConvTranspose2d": (lambda: tnn.ConvTranspose2d(3, 4, 2, padding=1), (3, 2, 6)),
     "Linear without bias": (lambda: tnn.Linear(6, 4, bias=False), (6,)),
     "ReLU": (lambda: tnn.ReLU(), (6,)),
     "Flatten": (lambda: tnn.Flatten(1, 2), (2, 3, 6)),
     "Dropout": (lambda: tnn.Dropout(0.3), (6,)),
     "LeakyReLU": (lambda: tnn.LeakyReLU(0.2), (6,)),
+    "ReLU6": (lambda: tnn.ReLU6(), (6,)),
+    "Sigmoid": (lambda: tnn.Sigmoid(), (6,)),
+    "Tanh": (lambda: tnn.Tanh(), (2, 6)),
     "Softmax": (lambda: tnn.Softmax(dim=-1), (6,)),
     "LayerNorm": (lambda: tnn.LayerNorm(6, eps=1e-3), (6,)),
     "LayerNorm over two axes": (lambda: tnn.LayerNorm((3, 6)), (3, 6)),
     "LayerNorm without bias": (lambda: tnn.LayerNorm(6, bias=False), (6,)),
     "LayerNorm without affine": (lambda: tnn.LayerNorm(6, elementwise_affine=False), (6,)),
+    "MaxPool1d": (lambda: tnn.MaxPool1d(3, 2, 1, ceil_mode=True), (3, 6)),
+    "MaxPool2d": (lambda: tnn.MaxPool2d((2, 1), dilation=(1, 2)), (3, 4, 6)),
+    "AvgPool1d": (lambda: tnn.AvgPool1d(3, 2, 1, count_include_pad=False), (3, 6)),
+    "AvgPool2d": (lambda: tnn.AvgPool2d(2, 1, ceil_mode=True, divisor_override=3), (3, 4, 6)),
+    "AdaptiveAvgPool1d": (lambda: tnn.AdaptiveAvgPool1d(4), (3, 6)),
+    "AdaptiveAvgPool2d": (lambda: tnn.AdaptiveAvgPool2d((None, 2)), (3, 4, 6)),
+    "BatchNorm1d": (lambda: tnn.BatchNorm1d(6, 1e-3, None), (6,)),
+    "BatchNorm1d over positions": (lambda: tnn.BatchNorm1d(4, momentum=0.3), (4, 6)),
+    "BatchNorm2d without affine": (lambda: tnn.BatchNorm2d(4, affine=False), (4, 2, 6)),
+    "GroupNorm": (lambda: tnn.GroupNorm(2, 4, 1e-3), (4, 6)),
+    "GroupNorm without affine": (lambda: tnn.GroupNorm(3, 6, affine=False), (6,)),
 }
 
 
@@ -165,6 +183,10 @@ class Recorder(nn.Module):
     [
         (tnn.Dropout(0.25), {"p": 0.25}),
         (tnn.Softmax(dim=1), {"dim": 1}),
+        (tnn.ReLU6(), {"inplace": False}),
+        (tnn.ReLU6(inplace=True), {"inplace": True}),
+        (tnn.Sigmoid(), {}),
+        (tnn.Tanh(), {}),
         (tnn.LeakyReLU(0.3), {"negative_slope": 0.3}),
         (tnn.Linear(3, 2), {"in_features": 3, "out_features": 2, "bias": True}),
         (tnn.Linear(3, 2, bias=False), {"in_features": 3, "out_features": 2, "bias": False}),
@@ -179,6 +201,17 @@ class Recorder(nn.Module):
         (
             tnn.LayerNorm(3, elementwise_affine=False),
             {"normalized_shape": (3,), "eps": 1e-5, "elementwise_affine": False, "bias": True},
+        ),
+        (
+            tnn.BatchNorm2d(3, 1e-3, None, False),
+            {
+                **{"num_features": 3, "eps": 1e-3, "momentum": None, "affine": False},
+                **{"track_running_stats": True, "bias": True},
+            },
+        ),
+        (
+            tnn.GroupNorm(2, 4),
+            {"num_groups": 2, "num_channels": 4, "eps": 1e-5, "affine": True, "bias": True},
         ),
     ],
     ids=repr,
@@ -230,11 +263,11 @@ def weighted():
     return tnn.Sequential(layer)
 
 
-KNOWN_HERE = r"known are .*Flatten.*Linear, ReLU.*Identity and Sequential"
+KNOWN_HERE = r"known are .*Flatten.*Linear.*ReLU.*Identity and Sequential"
 REFUSED = {
     "an unknown layer": (
-        lambda: tnn.Sequential(tnn.Sequential(collections.OrderedDict(odd=tnn.Conv1d(4, 4, 1)))),
-        rf"layer '0\.odd' is a torch\.nn\.modules\.conv\.Conv1d; {KNOWN_HERE}",
+        lambda: tnn.Sequential(tnn.Sequential(collections.OrderedDict(odd=tnn.Conv3d(4, 4, 1)))),
+        rf"layer '0\.odd' is a torch\.nn\.modules\.conv\.Conv3d; {KNOWN_HERE}",
     ),
     "a layer of one's own": (
         lambda: tnn.Sequential(Mine()),

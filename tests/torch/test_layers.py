@@ -94,6 +94,53 @@ def test_softmax(shape):
     check(made, mse, shape, numbers(*shape[:-1], 4))
 
 
+SQUASHES = ("ReLU6", "Sigmoid", "Tanh")
+
+
+@pytest.mark.parametrize("name", SQUASHES)
+@pytest.mark.parametrize("shape", [(6,), (3, 6)])
+def test_activations(name, shape):
+    """Between layers, after a norm, and at the end."""
+
+    def made(module):
+        layer = getattr(module, name)
+        return module.Sequential(
+            *(module.Linear(6, 9), layer(), module.Linear(9, 8), module.LayerNorm(8), layer()),
+            *(module.Linear(8, 4), layer()),
+        )
+
+    check(made, mse, shape, numbers(*shape[:-1], 4))
+    if len(shape) == 1:
+        check(made, cross_entropy, shape, classes(4))
+
+
+@pytest.mark.parametrize("name", SQUASHES)
+@pytest.mark.parametrize("size", [1e-6, 0.1, 1.0, 5.0, 30.0])
+def test_one_activation_beside_autograd(name, size):
+    """The output, and the error of what enters, which is the gradient of a bias of one row; 1e-6
+    norm-wise."""
+    n = 257
+    plan = q.compile(
+        nn.Sequential(nn.Linear(1, n), getattr(nn, name)()),
+        input_shape=1,
+        loss=nn.MSELoss(),
+        optimizer=q.optim.SGD(LR),
+    )
+    net, rng = q.Session(plan), np.random.default_rng(3)
+    bias = (size * rng.normal(size=n)).astype(np.float32)
+    bias[:3] = 0, 6, -6
+    net.load_state_dict({"0.weight": np.zeros((n, 1)), "0.bias": bias})
+    x = torch.from_numpy(bias.copy()).requires_grad_()
+    targets = rng.normal(size=(1, n)).astype(np.float32)
+    out = getattr(torch.nn, name)()(x)
+    torch.nn.functional.mse_loss(out[None], torch.from_numpy(targets)).backward()
+    found = net.forward(np.zeros((1, 1)))[0]
+    net.backward(targets)
+    for ours, theirs in ((found, out.detach().numpy()), (net.grad("0.bias").numpy(), x.grad)):
+        a, b = (np.asarray(t, np.float64) for t in (ours, theirs))
+        assert np.linalg.norm(a - b) <= 1e-6 * np.linalg.norm(b)
+
+
 @pytest.mark.parametrize("weight", [None, (0.5, 2.0, 0.0, 1.5)])
 @pytest.mark.parametrize("ignored", [-100, 1])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2, 1.0])

@@ -1,0 +1,45 @@
+"""Steps take no more instructions than budgets.json allows."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def load() -> ModuleType:
+    file = Path(__file__).with_name("budgets.py")
+    spec = importlib.util.spec_from_file_location("budgets", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["budgets"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+BUDGETS = load()
+ALLOWED = json.loads(BUDGETS.FILE.read_text())
+
+
+@pytest.mark.parametrize("core", BUDGETS.CORES)
+@pytest.mark.parametrize("kind", BUDGETS.KINDS)
+def test_within_budget(kind: str, core: str) -> None:
+    assert BUDGETS.grown(BUDGETS.measured(kind, core), ALLOWED[kind][core]) == []
+
+
+def test_what_grows_is_named() -> None:
+    budget = ALLOWED["mlp"]["cortex-m4"]
+    now = copy.deepcopy(budget)
+    name = next(n for n in now["operations"] if "product" in n)
+    now["operations"][name] += budget["step"]
+    now["step"] += budget["step"]
+    told = BUDGETS.grown(now, budget)
+    assert told[0].startswith(f"{name}: ")
+    assert told[-1].startswith("step: ")
+    assert BUDGETS.grown(budget, budget) == []

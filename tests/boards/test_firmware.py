@@ -1,0 +1,63 @@
+"""Firmware for boards: built by make, run in QEMU, counted."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import device_nets
+import pytest
+from device_runs import check_same
+
+import pyqfw as q
+from pyqfw import mcu
+
+
+def make(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "-s", *goals], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("name", ["cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55"])
+def test_builds_and_trains_without_python(tmp_path: Path, name: str) -> None:
+    q.export(device_nets.session("mlp", "int8"), tmp_path / "fw", target=name)
+    assert make(tmp_path / "fw").stderr == ""
+    done = make(tmp_path / "fw", "run")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_large_net_on_a_larger_board(tmp_path: Path) -> None:
+    q.export(device_nets.session("har", "int8"), tmp_path / "fw", target="cortex-m0")
+    assert make(tmp_path / "fw", "run").returncode == 0
+
+
+def test_flash_is_what_cost_said(tmp_path: Path) -> None:
+    cost = q.export(device_nets.session("mlp", "int8"), tmp_path / "fw", target="cortex-m4")
+    make(tmp_path / "fw")
+    size = subprocess.run(
+        ["arm-none-eabi-size", tmp_path / "fw/build/firmware.elf"], capture_output=True, text=True
+    ).stdout.split()
+    assert int(size[6]) + int(size[7]) == cost.flash_bytes  # text and data
+
+
+def test_same_bits_and_counts_in_qemu() -> None:
+    check_same("mlp", "int8", "cortex-m55", "qemu")
+    check_same("har", "int8", "cortex-m0", "qemu")  # on a larger board
+
+
+def test_both_emulators_count_the_same(tmp_path: Path) -> None:
+    net = device_nets.session("mlp", "int8")
+    one, other = (mcu.cost(net, target="cortex-m4", backend=b) for b in ("unicorn", "qemu"))
+    assert one.compiler == other.compiler == "arm-none-eabi-gcc"
+    own = 12  # instructions of the harness between the marks of the one, at most
+    for mine, its in ((one.step, other.step), (one.inference, other.inference)):
+        assert mine is not None
+        assert its is not None
+        assert 0 <= its - mine <= own
+    for op, same in zip(one.by_op, other.by_op, strict=True):
+        assert op[:3] == same[:3]
+        assert 0 <= same.instructions - op.instructions <= own
+    assert one.flash == other.flash
+    again = mcu.cost(net, target="cortex-m4", backend="unicorn")
+    assert again == one

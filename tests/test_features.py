@@ -1,0 +1,149 @@
+"""A core compiled for one plan: the bytes of a session, and no other plan."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import stepgold
+
+import pyqfw as q
+from pyqfw import nn
+from pyqfw._core import lib
+from pyqfw._spaces import aligned
+from pyqfw.features import features
+from pyqfw.lower.memory import NET_BYTES
+
+CSRC = Path(__file__).resolve().parents[1] / "csrc"
+CONFIG = (CSRC / "base" / "config.h").read_text()
+STEPS = 5
+
+
+class Image(ctypes.Structure):
+    _fields_ = (
+        ("plan", ctypes.c_void_p),
+        ("plan_bytes", ctypes.c_size_t),
+        ("constants", ctypes.c_void_p),
+        ("const_bytes", ctypes.c_size_t),
+        ("kernels", ctypes.c_void_p),
+        ("ops", ctypes.c_void_p),
+        ("state", ctypes.c_void_p),
+        ("state_bytes", ctypes.c_size_t),
+    )
+
+
+def mlp(policy: q.Policy, batch: int = 1, lr: float = 0.05, momentum: float = 0.0) -> q.Session:
+    model = nn.Sequential(nn.Linear(19, 9), nn.ReLU(), nn.Linear(9, 4))
+    plan = q.compile(
+        model,
+        input_shape=(19,),
+        loss=nn.CrossEntropyLoss(),
+        optimizer=q.optim.SGD(lr, momentum=momentum),
+        policy=policy,
+        batch=batch,
+    )
+    return q.Session(plan)
+
+
+FUSED = q.Policy.int8().replace(grads="fused")
+NETS = {
+    "mlp": lambda: mlp(FUSED),
+    "mlp_far": lambda: mlp(FUSED, lr=30.0),
+    "mlp_momentum": lambda: mlp(FUSED, 4, momentum=0.9),
+    "mlp_full_sym": lambda: mlp(q.Policy.full_sym()),
+    "mlp_float32": lambda: mlp(q.Policy.float32()),
+    "groups": lambda: stepgold.NETWORKS["groups_and_zero_points"].session(),
+    "conv": lambda: stepgold.NETWORKS["conv_fused"].session(),
+}
+
+
+def compiled(folder: Path, macros: dict[str, int]) -> ctypes.CDLL:
+    """The portable core as a library, with these macros."""
+    sources = [
+        str(f)
+        for room in ("base", "kernels", "engine")
+        for f in sorted((CSRC / room).glob("*.c"))
+        if not re.search(r"_avx\d+\.c$", f.name)
+    ]
+    made = folder / "core.so"
+    compiler = shutil.which("cc")
+    assert compiler is not None
+    flags = ["-std=c99", "-O1", "-w", "-shared", "-fPIC", "-DNDEBUG", "-ffp-contract=off"]
+    defines = [f"-D{name}={value}" for name, value in macros.items()]
+    rooms = [f"-I{CSRC}", f"-I{CSRC / 'include'}"]
+    subprocess.run(
+        [compiler, *flags, *defines, *rooms, *sources, "-lm", "-o", str(made)], check=True
+    )
+    core = ctypes.CDLL(str(made))
+    core.qfw_ops_all.restype = ctypes.c_void_p
+    return core
+
+
+def opened(core: ctypes.CDLL, net: q.Session) -> tuple[int, Any, list[Any]]:
+    """Status and net, over the parameters of the session; the arena comes first of what it uses."""
+    plan, const = aligned(net.plan.to_bytes()), net._spaces.const
+    arena = aligned(bytes(net.plan.arena_bytes))
+    used = net.plan.layout.const_bytes
+    ops = core.qfw_ops_all()
+    image = Image(plan.ctypes.data, plan.size, const.ctypes.data, used, None, ops, None, 0)
+    at = ctypes.c_void_p()
+    status = core.qfw_open(
+        ctypes.c_void_p(arena.ctypes.data),
+        ctypes.c_size_t(arena.size),
+        ctypes.byref(image),
+        ctypes.byref(at),
+    )
+    lasting = net._spaces.lasting()
+    arena[NET_BYTES : NET_BYTES + lasting.size] = lasting
+    return status, at, [arena, plan, image]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_core_for_one_plan_gives_its_bytes(name: str, tmp_path: Path) -> None:
+    net = NETS[name]()
+    macros = features(net.plan)
+    core = compiled(tmp_path, macros)
+    status, at, held = opened(core, net)
+    assert status == lib.QFW_OK
+    rows, shape = net.plan.request.batch, net.plan.request.input_shape
+    loss = ctypes.c_float()
+    for i in range(STEPS):
+        x, y = stepgold.data(100 + i, rows)
+        x = x.reshape(rows, *shape)
+        expected = net.step(x, y)
+        fed = np.ascontiguousarray(net._fed(x))
+        status = core.qfw_step(
+            at,
+            ctypes.c_void_p(fed.ctypes.data),
+            ctypes.c_void_p(y.ctypes.data),
+            ctypes.c_uint32(rows),
+            ctypes.byref(loss),
+        )
+        assert status == lib.QFW_OK
+        assert np.float32(loss.value) == np.float32(expected)
+        lasting = net._spaces.lasting()
+        assert held[0][NET_BYTES : NET_BYTES + lasting.size].tobytes() == lasting.tobytes()
+
+
+def test_another_plan_is_refused(tmp_path: Path) -> None:
+    core = compiled(tmp_path, features(mlp(FUSED).plan))
+    assert opened(core, mlp(FUSED, 2))[0] == lib.QFW_E_FEATURE
+    assert (
+        core.qfw_set_counters(opened(core, mlp(FUSED))[1], None, ctypes.c_size_t(0)) == lib.QFW_OK
+    )
+
+
+def test_the_macros_are_those_of_the_core() -> None:
+    known = set(re.findall(r"#ifndef (QFW_\w+)", CONFIG)) - {"QFW_BASE_CONFIG_H"}
+    assert set(features(mlp(FUSED).plan)) == known | {"QFW_PLAN_CRC"}
+
+
+def test_a_plain_network_needs_little() -> None:
+    needed = {name for name, used in features(mlp(FUSED).plan).items() if used and "HAS" in name}
+    assert needed == {"QFW_HAS_S16_S8"}

@@ -1,0 +1,122 @@
+"""mcu.run and mcu.cost: the same bits as on this machine, counts that repeat, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import device_nets
+import numpy as np
+import pytest
+from device_runs import check_same, trained_here
+
+import pyqfw as q
+from pyqfw import cli, mcu, state
+from pyqfw._batches import permutation
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m0"])
+@pytest.mark.parametrize("policy", device_nets.POLICIES)
+@pytest.mark.parametrize("kind", device_nets.KINDS)
+def test_same_bits_with_pip_alone(kind: str, policy: str, target: str) -> None:
+    check_same(kind, policy, target, "unicorn")
+
+
+@pytest.mark.parametrize("target", ["cortex-m4f", "cortex-m7", "cortex-m33", "cortex-m3"])
+def test_the_other_models(target: str) -> None:
+    check_same("mlp", "float32", target, "unicorn")
+
+
+def test_operations_add_up_to_the_step() -> None:
+    run = check_same("chain", "int8", "cortex-m4", "unicorn")
+    total = sum(op.instructions for op in run.by_op)
+    assert run.instructions is not None
+    assert [op.number for op in run.by_op] == list(range(len(run.net.plan.ops)))
+    # Each walk of one operation has an entry and an exit of its own.
+    assert 0 < total - run.instructions < 1000 * len(run.by_op)
+
+
+def test_stack_is_within_what_cost_says() -> None:
+    net = device_nets.session("mlp", "int8")
+    x, y = device_nets.data("mlp")
+    run = q.mcu.run(net, x, y, target="cortex-m4", epochs=2, progress=False)
+    told = mcu.cost(net, target="cortex-m4").ram["stack"]
+    assert told is not None
+    assert 0 < run.stack <= told + 256  # another compiler's
+
+
+def test_micro_batches_and_short_batches() -> None:
+    net = device_nets.session("mlp", "full_sym").recompile(batch=8, micro_batches=3)
+    x, y = device_nets.data("mlp")
+    run = q.mcu.run(net, x, y, target="cortex-m4", epochs=2, count_steps=2, progress=False)
+    for epoch in range(2):
+        net.epochs = epoch
+        trained_here(net, x, y)
+    assert state.of(run.net) == state.of(net)
+    assert run.net.epochs == 2
+    assert len(run.losses) == 2 * 3  # batches of 8, 8 and 4
+
+
+def test_hindsight_gains_go_along() -> None:
+    wires = q.Sym(8, range="hindsight")
+    net = device_nets.session("mlp", "int8").recompile(policy=q.Policy.int8().replace(wires=wires))
+    x, y = device_nets.data("mlp")
+    run = q.mcu.run(net, x, y, target="cortex-m4", steps=4, progress=False)
+    order = permutation(len(x), net.plan.seed, 0)[:4]
+    assert run.losses == [net.step(x[[i]], y[[i]]) for i in order]
+
+
+def test_steps_end_a_run() -> None:
+    net = device_nets.session("mlp", "int8")
+    x, y = device_nets.data("mlp")
+    run = q.mcu.run(net, x, y, target="cortex-m4", steps=3, count_steps=0, progress=False)
+    assert len(run.losses) == run.net.steps == 3
+    assert run.instructions is None
+    assert run.by_op == []
+    assert "3 steps on cortex-m4" in repr(run)
+
+
+def test_what_is_refused() -> None:
+    net = device_nets.session("mlp", "int8")
+    x, y = device_nets.data("mlp")
+    with pytest.raises(q.QfwError, match="there is nothing to emulate"):
+        q.mcu.run(net, x, y, target="host")
+    with pytest.raises(q.QfwError, match="backend must be one of"):
+        q.mcu.run(net, x, y, target="cortex-m4", backend="simics")  # type: ignore[arg-type]
+    with pytest.raises(q.QfwError, match='use backend="qemu"'):
+        q.mcu.run(net, x, y, target="cortex-m55")
+    with pytest.raises(q.ShapeError):
+        q.mcu.run(net, x[:, :5], y, target="cortex-m4")
+    with pytest.raises(q.QfwError, match="without an optimizer"):
+        q.mcu.run(net.recompile(optimizer=None, policy=q.Policy.int8()), x, y, target="cortex-m4")
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, data = tmp_path / "m.safetensors", tmp_path / "d.npz"
+    net = device_nets.session("mlp", "int8")
+    net.save(model)
+    x, y = device_nets.data("mlp")
+    np.savez(data, x=x, y=y)
+    out = tmp_path / "tuned.safetensors"
+    train = ["mcu", "train", str(model), "--data", str(data), "--target", "cortex-m4"]
+    assert cli.main([*train, "--out", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["losses"] == trained_here(net, x, y)
+    tuned = q.Session.load(out)
+    assert state.of(tuned).lasting == state.of(net).lasting
+    assert tuned.steps == net.steps
+    assert told["cost"]["ram_bytes"] > net.plan.arena_bytes
+
+    assert cli.main(["mcu", "cost", str(model), "--target", "cortex-m0,cortex-m4"]) == 0
+    text = capsys.readouterr().out
+    assert "cortex-m0, " in text
+    assert "gradient_update_s32" in text
+    folder = tmp_path / "fw"
+    assert cli.main(["export", str(model), str(folder), "--target", "cortex-m4"]) == 0
+    assert (folder / "Makefile").is_file()
+    capsys.readouterr()
+    assert cli.main(["mcu", "cost", str(data), "--target", "cortex-m4"]) == 1
+    assert capsys.readouterr().err.startswith("pyqfw: ")
+    bad = ["mcu", "train", str(model), "--data", str(model), "--target", "cortex-m4"]
+    assert cli.main(bad) == 1
+    assert "m.safetensors" in capsys.readouterr().err
