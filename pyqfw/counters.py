@@ -115,11 +115,11 @@ class CounterLog:
 
 def counted(program: Program) -> dict[int, Tensor]:
     """By their numbers: tensors in codes that operations write, but for scratch."""
-    written = {id(t) for op in program.all_ops for t in op.written}
+    written = {t for op in program.all_ops for t in op.written}
     return {
         i: t
         for i, t in enumerate(program.tensors)
-        if id(t) in written and t.role != "scratch" and not isinstance(t.fmt, Float32 | None)
+        if t in written and t.role != "scratch" and not isinstance(t.fmt, Float32 | None)
     }
 
 

@@ -53,13 +53,15 @@ class Case:
     request: Request
     nodes: list[Node]
     program: Program
-    makers: dict[int, Op] = field(init=False)  # id of a tensor: the operation that wrote it first
+    makers: dict[Tensor | None, Op] = field(
+        init=False
+    )  # a tensor: the operation that wrote it first
 
     def __post_init__(self) -> None:
-        makers: dict[int, Op] = {}
+        makers: dict[Tensor | None, Op] = {}
         for op in self.program.ops:
             for t in op.written:
-                makers.setdefault(id(t), op)
+                makers.setdefault(t, op)
         object.__setattr__(self, "makers", makers)
 
     def stored(self) -> Iterator[tuple[str, Tensor, Format]]:
@@ -70,7 +72,7 @@ class Case:
 
     def is_stored(self, t: Tensor) -> bool:
         """Whether values were rounded into it. What a ReLU makes of codes is a wire and was not."""
-        op = self.makers.get(id(t))
+        op = self.makers.get(t)
         rounds = op is not None and op.kernel.startswith(("convert", "product"))
         return rounds and t.role == "wire" and t.space == "arena"
 
@@ -131,7 +133,7 @@ def _double_requantization(case: Case) -> Iterator[Fact]:
     """A Quant of what was just stored: by a Quant, or as the input in the same width."""
     quants = {node.path for node in case.nodes if isinstance(node.layer, nn.Quant)}
     for path, t, fmt in case.stored():
-        source = case.makers[id(t)].places[1]
+        source = case.makers[t].places[1]
         if path not in quants or source is None or not case.is_stored(source):
             continue
         before = _owner(source)
@@ -309,7 +311,7 @@ def _range_too_wide(case: Case) -> Iterator[Fact]:
         if not op.kernel.startswith("convert"):
             continue
         t, source = op.places[:2]
-        maker = case.makers.get(id(source))
+        maker = case.makers.get(source)
         if maker is None or not maker.kernel.startswith("cross_entropy"):
             continue
         if t is None or t.role != "error" or t.fmt is None or isinstance(t.fmt.range, str):

@@ -128,7 +128,7 @@ class Plan:
         """Everything that is printed, and where every tensor lies."""
         rows = self.rows
         tensors = self.program.tensors
-        numbers = {id(t): i for i, t in enumerate(tensors)}
+        numbers = {t: i for i, t in enumerate(tensors)}
         asked = {name: getattr(self.request, name) for name in ("preprocess", "loss", "optimizer")}
         content = {
             "batch": self.batch,
@@ -169,7 +169,7 @@ class Plan:
                     {
                         "kernel": op.kernel,
                         "layer": op.layer,
-                        "tensors": [None if t is None else numbers[id(t)] for t in op.places],
+                        "tensors": [None if t is None else numbers[t] for t in op.places],
                         "params": {str(i): value for i, value in op.params.items()},
                         "flags": op.flags,
                         "window": None if op.window is None else op.window._asdict(),

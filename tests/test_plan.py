@@ -3,17 +3,19 @@
 import json
 import re
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
 from session_helpers import BATCH, CLASSES, INPUTS, POLICIES, data, model, session
 
 import pyqfw as q
-from pyqfw import nn, optim
+from pyqfw import lower, nn, optim
 from pyqfw._core import ffi, lib
 from pyqfw.errors import QfwError, ShapeError
 from pyqfw.lower.ir import LASTING
 from pyqfw.lower.memory import NET_BYTES
+from pyqfw.plan import build
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 SIZES = ((INPUTS, 9), (9, 6), (6, CLASSES))  # of the model's weights
@@ -235,6 +237,39 @@ def test_equal_requests_give_equal_plans(policy):
     assert a.to_json() == b.to_json()
     for changes in ({"batch": 5}, {"seed": 1}, {"optimizer": optim.SGD(0.1)}):
         assert compiled(policy, **changes).to_bytes() != a.to_bytes()
+
+
+class TwoWays(nn.Module):
+    def __init__(self):
+        self.conv = nn.Conv1d(2, 1, 3, padding="same")
+        self.one, self.two = nn.Softmax(-1), nn.Softmax(-1)
+        self.relu, self.flat, self.cat = nn.ReLU(), nn.Flatten(), nn.Concat(1)
+
+    def forward(self, x):
+        return self.cat(self.flat(self.one(self.conv(x))), self.flat(self.relu(self.two(x))))
+
+
+@pytest.mark.parametrize("watching", [False, True])
+def test_what_lowering_threw_away_is_not_remembered(watching):
+    """Tensors that are made and dropped on the way leave their addresses to others: one that was
+    known by its address would be taken for another now and then."""
+    gone = q.Sym(16, range="hindsight")
+    policy = q.Policy.int8().replace(wires=gone, errors=gone, weights=q.Asym(7, group=4))
+    request = q.compile(
+        TwoWays(), input_shape=(2, 6), loss=nn.MSELoss(), optimizer=optim.SGD(0.1), policy=policy
+    ).request
+    held, plans = [], set()
+    for i in range(200):
+        held.append(bytearray(64 + 8 * (i % 50)))  # other addresses are free each time
+        plan = build(request, watching)
+        plans.add((plan.to_bytes(), tuple(w.gain for w in plan.program.watched)))
+        del held[:: 1 + i % 3]
+    assert len(plans) == 1
+
+
+def test_lowering_knows_tensors_by_themselves():
+    for file in Path(lower.__file__).parent.glob("*.py"):
+        assert not re.search(r"\bid\(", file.read_text()), file.name
 
 
 @every_policy

@@ -26,7 +26,7 @@ class _ReLU6:
         tape.ops.append(op)
         tape.taped.append(Taped(node, x, y))
         if y.raw:
-            tape.needed.add(id(y))  # another scale would be another 6
+            tape.needed.add(y)  # another scale would be another 6
         return y
 
     def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
@@ -53,7 +53,7 @@ class _Squash:
             op = Op(f"{self.name}_s32", path, (y, x))
         tape.ops.append(op)
         tape.taped.append(Taped(node, x, y))
-        tape.needed.add(id(y))
+        tape.needed.add(y)
         return tape.made(node, y)
 
     def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:

@@ -19,7 +19,7 @@ def backward(
     back = Backward(tape, gradients, loss)
     tape.operands.emit = back.ops.append
     error, labels, value = lower_loss(back, nodes[-1].out_shape)
-    back.of_loss.add(id(error))
+    back.of_loss.add(error)
     taped = {t.node.path: t for t in tape.taped}
     users = users_of(nodes)
     last = len(nodes) - 1
@@ -39,7 +39,7 @@ def backward(
             found = rule_of(node).backward(back, taped[node.path], error, any(deeper))
         each = found if isinstance(found, tuple) else (found,) * len(node.sources)
         if sum(deeper) > 1 and not isinstance(found, tuple):
-            back.shared.add(id(found))
+            back.shared.add(found)
         for source, wants, e in zip(node.sources, deeper, each, strict=True):
             if wants:
                 others = errors.setdefault(source, [])

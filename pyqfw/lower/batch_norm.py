@@ -235,7 +235,7 @@ def _folded(tape: Tape, node: Node, x: Tensor) -> Tensor:
 def _fold_back(back: Backward, taped: Taped, error: Tensor) -> Tensor:
     """dx = a e."""
     node = taped.node
-    alone = id(error) not in back.shared
+    alone = error not in back.shared
     at_hand = alone and _took_columns(back.ops, node, error, node.policy.prop)
     e = error if at_hand else back.stored(taped, error)
     name = f"{node.path}:dX"

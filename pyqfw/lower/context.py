@@ -30,10 +30,10 @@ class Backward:
     gradients: Gradients
     loss: nn.Loss
     ops: list[Op] = field(default_factory=list)
-    of_loss: set[int] = field(default_factory=set)  # ids of the loss's own error on its way
+    of_loss: set[Tensor] = field(default_factory=set)  # the loss's own error on its way
     wanted: tuple[bool, ...] = ()  # of the layer at hand: which of its inputs lead to learning
-    shared: set[int] = field(default_factory=set)  # ids of errors that several layers read
-    held: dict[int, str] = field(default_factory=dict)  # id of an error: whose it was stored as
+    shared: set[Tensor] = field(default_factory=set)  # errors that several layers read
+    held: dict[Tensor, str] = field(default_factory=dict)  # an error: whose it was stored as
 
     @property
     def operands(self) -> Operands:
@@ -46,9 +46,9 @@ class Backward:
     def stored_for(self, node: Node, error: Tensor, part: str = "") -> Tensor:
         """Unless it is already, for this layer or in this format."""
         fmt = node.policy.errors
-        if id(error) in self.of_loss:  # a handful of values, relative to nothing
+        if error in self.of_loss:  # a handful of values, relative to nothing
             fmt = as_dynamic(fmt)
-        if self.held.get(id(error)) == node.path or (error.role == "error" and error.fmt == fmt):
+        if self.held.get(error) == node.path or (error.role == "error" and error.fmt == fmt):
             return error
         stored = store(error, node.out_shape, fmt, f"{node.path}{part}", "error")
         if isinstance(stored.fmt, Float32) and isinstance(error.fmt, Float32):
@@ -59,7 +59,7 @@ class Backward:
 
     def follows(self, error: Tensor, made: Tensor) -> Tensor:
         """What was made of an error alone, which is the loss's own if that is."""
-        self.of_loss |= {id(made)} if id(error) in self.of_loss else set()
+        self.of_loss |= {made} if error in self.of_loss else set()
         return made
 
     def joined(self, node: Node, errors: list[Tensor]) -> Tensor:
@@ -84,7 +84,7 @@ class Backward:
         stored = self.stored_for(node, error, part)
         turned = self.operands.transposed(stored, channels, node.path)
         turned.role = "error"
-        self.held[id(turned)] = node.path
+        self.held[turned] = node.path
         return self.follows(error, turned)
 
     def sums(self, error: Tensor, path: str) -> Tensor:
@@ -97,7 +97,7 @@ class Backward:
 
     def own(self, error: Tensor, path: str) -> Tensor:
         """The error, or a copy if others read it too: one that may be written to."""
-        if id(error) not in self.shared:
+        if error not in self.shared:
             return error
         copy = Tensor(f"{path}:own {error.name}", error.shape, "error", error.fmt, rows=True)
         copy.channels, copy.stream = error.channels, stream_of(path, "error")

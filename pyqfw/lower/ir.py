@@ -264,15 +264,12 @@ class Program:
     @property
     def tensors(self) -> list[Tensor]:
         """Every tensor once: what lasts first, then in order of first use."""
-        seen: dict[int, Tensor] = {}
+        seen: dict[Tensor, None] = {}
         lasting = (self.parameters, self.gradients, self.states, self.gains, self.statistics)
         for group in lasting:
-            for t in group.values():
-                seen.setdefault(id(t), t)
-        for end in (self.input, self.labels, self.output):
-            if end is not None:
-                seen.setdefault(id(end), end)
+            seen |= dict.fromkeys(group.values())
+        ends = (self.input, self.labels, self.output)
+        seen |= dict.fromkeys(end for end in ends if end is not None)
         for op in self.all_ops:
-            for t in op.used:
-                seen.setdefault(id(t), t)
-        return list(seen.values())
+            seen |= dict.fromkeys(op.used)
+        return list(seen)

@@ -27,7 +27,7 @@ class Lifetime:
 class Memory:
     """Offsets of every tensor's parts (codes, scales, zero points, absmax) in its space."""
 
-    offsets: dict[int, tuple[int, int, int, int]]
+    offsets: dict[Tensor, tuple[int, int, int, int]]
     lifetimes: list[Lifetime]
     arena_bytes: int
     const_bytes: int
@@ -36,20 +36,20 @@ class Memory:
     peak_op: int
 
     def of(self, t: Tensor) -> tuple[int, int, int, int]:
-        return self.offsets[id(t)]
+        return self.offsets[t]
 
 
 def lifetimes(program: Program) -> list[Lifetime]:
     """First and last use of everything that does not last."""
-    spans: dict[int, tuple[Tensor, int, int]] = {}
+    spans: dict[Tensor, tuple[Tensor, int, int]] = {}
     for i, op in enumerate(program.all_ops):
         for t in op.used:
             if t.space == "arena" and not t.lasts:
-                first = spans[id(t)][1] if id(t) in spans else i
-                spans[id(t)] = (t, first, i)
+                first = spans[t][1] if t in spans else i
+                spans[t] = (t, first, i)
     if program.loss is not None:  # read by the caller at the end
-        t, first, _ = spans[id(program.loss)]
-        spans[id(t)] = (t, first, len(program.ops))
+        t, first, _ = spans[program.loss]
+        spans[t] = (t, first, len(program.ops))
     return [Lifetime(*span) for span in spans.values()]
 
 
@@ -58,13 +58,13 @@ def plan_memory(program: Program) -> Memory:
     long as it lives. While that takes more than is live at once, what came to lie highest is placed
     before all others, and the best of some rounds is kept."""
     batch = program.batch
-    offsets: dict[int, tuple[int, int, int, int]] = {}
+    offsets: dict[Tensor, tuple[int, int, int, int]] = {}
     ends = {"arena": NET_BYTES, "const": 0, "io": 0}
     for t in program.tensors:
         if t.space == "io":
-            offsets[id(t)] = (t.slot, 0, 0, 0)
+            offsets[t] = (t.slot, 0, 0, 0)
         elif t.lasts:
-            offsets[id(t)] = _spread(t, batch, ends[t.space])
+            offsets[t] = _spread(t, batch, ends[t.space])
             ends[t.space] += t.nbytes(batch)
     spans = lifetimes(program)
     order = sorted(spans, key=lambda s: (-s.tensor.nbytes(batch), s.first))
@@ -76,55 +76,55 @@ def plan_memory(program: Program) -> Memory:
         peak, peak_op = _peak(spans, best.taking, batch, len(program.all_ops))
         if not order or best.top == lasting + peak:
             break
-        highest = max(order, key=lambda s: found.at[id(s.tensor)] + s.tensor.nbytes(batch))
+        highest = max(order, key=lambda s: found.at[s.tensor] + s.tensor.nbytes(batch))
         order = [highest, *(s for s in order if s is not highest)]
     assert best is not None
-    offsets |= {id(s.tensor): _spread(s.tensor, batch, best.at[id(s.tensor)]) for s in spans}
+    offsets |= {s.tensor: _spread(s.tensor, batch, best.at[s.tensor]) for s in spans}
     return Memory(offsets, spans, best.top, ends["const"], lasting, lasting + peak, peak_op)
 
 
 class _Placed(NamedTuple):
-    """Offsets by id of a tensor, their end, and which tensors took the memory of others."""
+    """Offsets of tensors, their end, and which tensors took the memory of others."""
 
-    at: dict[int, int]
+    at: dict[Tensor, int]
     top: int
-    taking: set[int]
+    taking: set[Tensor]
 
 
-def _placed(order: list[Lifetime], takers: dict[int, Tensor], batch: int, begin: int) -> _Placed:
+def _placed(order: list[Lifetime], takers: dict[Tensor, Tensor], batch: int, begin: int) -> _Placed:
     """Each at the lowest offset that is free while it lives, or where what it takes over is."""
     placed: list[tuple[int, int, Lifetime]] = []
     found = _Placed({}, begin, set())
     for span in order:
-        size, taken = span.tensor.nbytes(batch), takers.get(id(span.tensor))
-        at = None if taken is None else found.at.get(id(taken))
+        size, taken = span.tensor.nbytes(batch), takers.get(span.tensor)
+        at = None if taken is None else found.at.get(taken)
         if at is not None and _is_free(span, at, size, taken, placed):
-            found.taking.add(id(span.tensor))
+            found.taking.add(span.tensor)
         else:
             at = begin
             for start, end, other in sorted(placed, key=lambda p: p[0]):
                 if span.meets(other) and at < end and start < at + size:
                     at = end
         placed.append((at, at + size, span))
-        found.at[id(span.tensor)] = at
+        found.at[span.tensor] = at
         found = found._replace(top=max(found.top, at + size))
     return found
 
 
-def _takers(program: Program, spans: list[Lifetime]) -> dict[int, Tensor]:
-    """Results that can take the memory of what they are made of, by their ids: that is needed for
+def _takers(program: Program, spans: list[Lifetime]) -> dict[Tensor, Tensor]:
+    """Results that can take the memory of what they are made of: that is needed for
     the last time there, and its codes have room for them, scales and all."""
     if program.watched:  # sums are looked at after they were converted
         return {}
-    lives = {id(span.tensor): span for span in spans}
-    found: dict[int, Tensor] = {}
+    lives: dict[Tensor | None, Lifetime] = {span.tensor: span for span in spans}
+    found: dict[Tensor, Tensor] = {}
     for i, op in enumerate(program.all_ops):
-        old = None if op.over is None else lives.get(id(op.places[op.over]))
-        new = lives.get(id(op.places[0]))
+        old = None if op.over is None else lives.get(op.places[op.over])
+        new = lives.get(op.places[0])
         if old is None or new is None or old.last != i or new.first != i:
             continue
         if new.tensor.nbytes(program.batch) <= old.tensor.parts(program.batch)[0]:
-            found[id(new.tensor)] = old.tensor
+            found[new.tensor] = old.tensor
     return found
 
 
@@ -152,10 +152,10 @@ def _spread(t: Tensor, batch: int, at: int) -> tuple[int, int, int, int]:
     return (found[0], found[1], found[2], found[3])
 
 
-def _peak(spans: list[Lifetime], taking: set[int], batch: int, ops: int) -> tuple[int, int]:
+def _peak(spans: list[Lifetime], taking: set[Tensor], batch: int, ops: int) -> tuple[int, int]:
     live = [0] * (ops + 1)
     for s in spans:
-        for i in range(s.first + (id(s.tensor) in taking), s.last + 1):
+        for i in range(s.first + (s.tensor in taking), s.last + 1):
             live[i] += s.tensor.nbytes(batch)
     most = max(live, default=0)
     return most, live.index(most) if live else 0

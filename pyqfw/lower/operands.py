@@ -83,7 +83,7 @@ class Operands:
             self.emit(convert(t, dst, layer))
             return dst
 
-        return self._remember((id(t), "floats"), make)
+        return self._remember((t, "floats"), make)
 
     def codes(self, t: Tensor, layer: str) -> Tensor:
         """The tensor as Sym codes in 8- or 16-bit slots, its granularity kept."""
@@ -107,7 +107,7 @@ class Operands:
             self.emit(convert(t, dst, layer))
             return dst
 
-        return self._remember((id(t), "codes"), make)
+        return self._remember((t, "codes"), make)
 
     def source(self, t: Tensor, layer: str) -> Tensor:
         """What `widened` reads: codes, or Asym(16), whose zero point goes with its one rounding."""
@@ -140,7 +140,7 @@ class Operands:
             self.emit(Op("widen", layer, places, {0: mode, 1: columns}, writes=(0, 3)))
             return dst
 
-        return self._remember((id(t), "widened", extra, id(by), mode, keep_rows), make)
+        return self._remember((t, "widened", extra, by, mode, keep_rows), make)
 
     def single(self, t: Tensor, layer: str) -> Tensor:
         """The tensor as codes with one scale: what has several is widened."""
@@ -167,7 +167,7 @@ class Operands:
 
         if t.channels and channels:
             return self.transposed(self.transposed(t, 0, layer), channels, layer)
-        return self._remember((id(t), "transposed", channels), make)
+        return self._remember((t, "transposed", channels), make)
 
 
 def join(

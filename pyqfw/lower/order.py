@@ -21,12 +21,10 @@ def hoist(program: Program) -> None:
 
 def _after(ops: list[Op], op: Op, at: int) -> int:
     """The first place where all that an operation reads is there, and nothing it writes is used."""
-    own, written = {id(t) for t in op.used}, {id(t) for t in op.written}
+    own, written = set(op.used), set(op.written)
     while at > 0:
         before = ops[at - 1]
-        meets = any(id(t) in own for t in before.written) or any(
-            id(t) in written for t in before.used
-        )
+        meets = any(t in own for t in before.written) or any(t in written for t in before.used)
         if meets:
             break
         at -= 1

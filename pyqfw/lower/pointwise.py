@@ -86,9 +86,9 @@ def like(node: Node, x: Tensor) -> Tensor:
 
 def raw_result(tape: Tape, node: Node, x: Tensor) -> Tensor:
     """Where a layer that changes sums writes: in place, unless backward reads what they were."""
-    if id(x) not in tape.needed:
+    if x not in tape.needed:
         return x
-    return tape.made(tape.makers[id(x)], replace(x, name=f"{node.path}:sums"))
+    return tape.made(tape.makers[x], replace(x, name=f"{node.path}:sums"))
 
 
 class _Quant:

@@ -61,7 +61,7 @@ class _MaxPool:
         window, path = window_of(node), node.path
         masks = _masks(tape, x) if _is_even(x, node) else None
         if masks is not None:
-            y = tape.made(tape.makers[id(x)], _image(x, f"{path}:sums", node.out_shape, x.role))
+            y = tape.made(tape.makers[x], _image(x, f"{path}:sums", node.out_shape, x.role))
             y.positions = window.out_positions if x.spread == "columns" else 1
         else:
             x = _stored(tape, node, x)
@@ -110,7 +110,7 @@ def _masks(tape: Tape, x: Tensor) -> list[Taped] | None:
         at -= 1
     others = [t.node.layer for t in tape.taped[:at] if t.y is x]
     dropped = any(isinstance(layer, nn.Dropout) for layer in others)  # a step's x is another then
-    needed = id(x) in tape.needed and at == len(tape.taped) and not dropped
+    needed = x in tape.needed and at == len(tape.taped) and not dropped
     if needed or any(layer.monotone for layer in others):
         return None
     found = tape.taped[at:]
@@ -120,7 +120,7 @@ def _masks(tape: Tape, x: Tensor) -> list[Taped] | None:
 
 def _stored(tape: Tape, node: Node, x: Tensor) -> Tensor:
     """Floats, or codes with one scale, with channels last."""
-    maker = tape.makers.get(id(x)) if x.raw else None
+    maker = tape.makers.get(x) if x.raw else None
     if maker is not None and getattr(maker.layer, "output", None) is nn.RAW:
         raise QfwError(
             f"layer '{maker.path}' has output=RAW, but '{node.path}' ({node.layer}) cannot take "

@@ -143,21 +143,21 @@ def _selected_from(ops: list[Op], t: Tensor) -> Tensor:
     return _selected_from(ops, found.places[1])
 
 
-def _users(program: Program) -> dict[int, int]:
+def _users(program: Program) -> dict[Tensor, int]:
     """How many operations have a tensor."""
-    count: dict[int, int] = {}
+    count: dict[Tensor, int] = {}
     for op in program.all_ops:
-        for t in {id(t) for t in op.used}:
+        for t in set(op.used):
             count[t] = count.get(t, 0) + 1
     return count
 
 
-def _fusable(op: Op, ops: list[Op], users: dict[int, int]) -> Op | None:
+def _fusable(op: Op, ops: list[Op], users: dict[Tensor, int]) -> Op | None:
     """The product that can write what the conversion writes: nothing else has its sums."""
     dst, src = op.places[:2]
     assert dst is not None
     assert src is not None
-    if src.fmt is not ACCUMULATOR or users[id(src)] != 2:
+    if src.fmt is not ACCUMULATOR or users[src] != 2:
         return None
     known = dst.fmt is not None and dst.fmt.range != "dynamic"
     return _product(ops, src) if known and is_plain(dst) and per_tensor(dst.fmt) else None

@@ -27,7 +27,7 @@ class _Softmax:
             tape.ops.append(convert(x, logits, path))
         tape.ops.append(Op(kernel, path, (y, logits), {0: columns}))
         tape.taped.append(Taped(node, x, y))
-        tape.needed.add(id(y))
+        tape.needed.add(y)
         return tape.made(node, y)
 
     def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:

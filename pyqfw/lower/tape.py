@@ -46,20 +46,20 @@ class Tape:
     statistics: dict[str, Tensor] = field(default_factory=dict)
     wires: dict[str, Tensor] = field(default_factory=dict)
     taped: list[Taped] = field(default_factory=list)
-    stored: dict[int, Tensor] = field(default_factory=dict)  # id of a raw tensor: its wire
-    makers: dict[int, Node] = field(default_factory=dict)  # id of a raw tensor: its layer
+    stored: dict[Tensor, Tensor] = field(default_factory=dict)  # a raw tensor: its wire
+    makers: dict[Tensor, Node] = field(default_factory=dict)  # a raw tensor: its layer
     constants: dict[str, Constant] = field(default_factory=dict)
-    needed: set[int] = field(default_factory=set)  # ids of raw tensors that backward reads as made
+    needed: set[Tensor] = field(default_factory=set)  # raw tensors that backward reads as made
     values: dict[int, Tensor] = field(default_factory=dict)  # what each node, or INPUT, gives
     wanted: set[int] = field(default_factory=set)  # nodes whose errors lead to one that learns
 
     def kept(self, t: Tensor) -> Tensor:
         """The tensor as it was stored, where it was."""
-        return self.stored.get(id(t), t)
+        return self.stored.get(t, t)
 
     def made(self, node: Node, t: Tensor) -> Tensor:
         """Notes that a layer made sums, which are stored in its own format."""
-        self.makers[id(t)] = node
+        self.makers[t] = node
         return t
 
     @property
@@ -109,7 +109,7 @@ class Tape:
         """What a layer reads: sums are stored first, in the wires' format of their layer."""
         if not t.raw:
             return t
-        maker = self.makers[id(t)]
+        maker = self.makers[t]
         return self.store(t, shape, maker.policy.wires, maker.path)
 
     def store(self, t: Tensor, shape: tuple[int, ...], fmt: Format, path: str) -> Tensor:
@@ -121,7 +121,7 @@ class Tape:
             return t  # it is what it should be
         self.ops.append(convert(t, wire, path))
         if t.raw:
-            self.stored[id(t)] = wire
+            self.stored[t] = wire
             for name, held in self.wires.items():
                 if held is t:
                     self.wires[name] = wire
