@@ -14,7 +14,10 @@ _NAMES = {number: name for name, number in wire.KERNELS.items()}
 # The places of the parameter, of the gradient if it is stored, and of the state of an update.
 _UPDATES = {"update": (0, 1, 2), "gradient_update_s32": (0, None, 4)}
 _MOVERS = ("update", "gradient_update_s32", "adamw", "gradient_adamw_s32")
+_STOCHASTIC = ROUNDINGS.index("stochastic")
+_HALF_AWAY = ROUNDINGS.index("half_away")
 _DIAGONAL = 32
+_BY_W = (2, 5, 6, 8)  # params of an update: factors of the parameter itself
 _LEAST_PLACES = 6  # that operations look at without asking
 
 
@@ -46,6 +49,12 @@ class _Tensor(NamedTuple):
         """Whatever the rows."""
         alone = self.outer == 1 and self.rows != wire.ROWS_OUTER
         return (self.shared != 0 or alone) and self.group >= self.axis
+
+    def has_rows(self, bits: int, row: int) -> bool:
+        """Sym codes of so many bits with one scale, or one for each row of a matrix."""
+        plain = (self.kind, self.bits, self.slot) == (_SYM, bits, bits)
+        each = self.outer == 1 and self.group == 1 and self.inner == row
+        return plain and (self.one_scale or each)
 
     @property
     def quantized(self) -> bool:
@@ -137,6 +146,36 @@ def _is_float(op: _Op) -> bool:
     return any(p is not None and op.has(p) and op.of(p).kind == _FLOAT32 for p in places)
 
 
+def _is_one_row(plan: _Plan, op: _Op) -> bool:
+    """Of updates: by one row of int8 errors, int8 weights or an int16 bias, and an int8 state."""
+    if op.name != "gradient_update_s32" or plan.batch != 1 or op.window or op.flags & _DIAGONAL:
+        return False
+    param, e, x, state = op.of(0), op.of(1), op.at[2], op.at[4]
+    single = op.params[10] == 0 and (op.params[11] or 1) == 1
+    by_w = any(op.params[i] for i in _BY_W)
+    row = 1 if x is None else x.row
+    own = param.has_rows(8, row) if x else param.has_rows(16, row) and param.one_scale
+    codes = all(t is None or (t.kind, t.slot) == (_SYM, 8) for t in (e, x))
+    held = state is None or (state.has_rows(8, row) and state.rounding == _STOCHASTIC)
+    return single and not by_w and own and codes and held and op.flags >> 3 & 3 == _STOCHASTIC
+
+
+def _is_along_rows(op: _Op) -> bool:
+    """Of products: whether it is a forward, which goes along the rows of both."""
+    return op.name == "product_s32" and op.window is None and op.params[0] == 0
+
+
+def _rounds_plainly(op: _Op) -> bool:
+    """Of conversions and products: by column only to whole bytes, without random words."""
+    dst, src = op.of(0), op.of(1)
+    return dst.bits == 32 or (
+        (dst.kind, src.kind) == (_SYM, _SYM)
+        and dst.slot in (8, 16)
+        and src.slot in (8, 16, 32)
+        and dst.rounding != _STOCHASTIC
+    )
+
+
 def _is_usual(op: _Op) -> bool:
     """Of conversions: floats to int8 in order, sums to int8 or, by columns, to codes of one scale,
     and to floats."""
@@ -182,11 +221,16 @@ _PLAIN = (
 )
 
 
-def _widths(plan: _Plan) -> set[tuple[int, int]]:
-    """Of the operands of integer products."""
+def _pair(op: _Op) -> tuple[int, int]:
+    """The widths of the operands of an integer product."""
+    return op.of(1).slot, op.of(2).slot
+
+
+def _sums(plan: _Plan) -> list[_Op]:
+    """Operations that sum integer products; an update by one row does not."""
     names = ("product_s32", "gradient_s32", "gradient_update_s32", "gradient_adamw_s32")
-    pairs = [op for op in plan.ops if op.name in names and op.has(2)]
-    return {(op.of(1).slot, op.of(2).slot) for op in pairs}
+    two = [op for op in plan.ops if op.name in names and op.has(2)]
+    return [op for op in two if not _is_one_row(plan, op)]
 
 
 def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
@@ -195,7 +239,8 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
     codes = [t for t in p.tensors if t.quantized]
     movers = [op for op in p.ops if op.name in _MOVERS]
     products = [op for op in p.ops if op.name == "product_s32"]
-    widths, any_window = _widths(p), any(op.window is not None for op in p.ops)
+    summed, any_window = _sums(p), any(op.window is not None for op in p.ops)
+    widths = {_pair(op) for op in summed}
     converts = [op for op in p.ops if op.name == "convert"]
     widens = [op for op in p.ops if op.name == "widen"]
     requantizes = any(op.of(0).bits != 32 for op in products)
@@ -227,6 +272,16 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "F32_PRODUCT": any(op.name in ("product_f32", "gradient_f32") for op in p.ops),
         "ANY_CONVERT": not (plain and all(_is_usual(op) for op in converts)),
         "ANY_WIDEN": not all(_is_folded(op) for op in widens),
+        "ANY_QUANTIZE": not plain
+        or any(op.of(1).kind == _FLOAT32 and op.of(0).rounding != _HALF_AWAY for op in converts),
+        "ANY_ROWS": not all(
+            _rounds_plainly(op) for op in [*widens, *products] + [c for c in converts if c.has(2)]
+        ),
+        "BATCH": p.batch > 1,
+        "BYTE_ROWS": any_window
+        or any(not _is_along_rows(op) for op in summed if _pair(op) == (8, 8)),
+        "WIDE_DOTS": any_window or any(_is_along_rows(op) and _pair(op) != (8, 8) for op in summed),
+        "ANY_MOVE": counters or not all(_is_one_row(p, op) for op in movers),
     }
     last = max(i for op in p.ops for i in range(wire.PLACES) if op.has(i))
     places = max(last + 1, _LEAST_PLACES)

@@ -93,6 +93,24 @@
 #ifndef QFW_HAS_ANY_CONVERT /* more conversions than floats to int8 and sums to one scale */
 #define QFW_HAS_ANY_CONVERT 1
 #endif
+#ifndef QFW_HAS_ANY_MOVE /* more updates than those of int8 weights and int16 biases by one row */
+#define QFW_HAS_ANY_MOVE 1
+#endif
+#ifndef QFW_HAS_ANY_QUANTIZE /* floats to int8 other than to the nearest, half away */
+#define QFW_HAS_ANY_QUANTIZE 1
+#endif
+#ifndef QFW_HAS_ANY_ROWS /* ratios by column for packed codes, zero points or random words */
+#define QFW_HAS_ANY_ROWS 1
+#endif
+#ifndef QFW_HAS_BATCH /* steps of several rows */
+#define QFW_HAS_BATCH 1
+#endif
+#ifndef QFW_HAS_BYTE_ROWS /* products of int8 that do not go along the rows of both */
+#define QFW_HAS_BYTE_ROWS 1
+#endif
+#ifndef QFW_HAS_WIDE_DOTS /* products with an int16 along the rows of both */
+#define QFW_HAS_WIDE_DOTS 1
+#endif
 #ifndef QFW_HAS_ANY_WIDEN /* more widening than a scale a column */
 #define QFW_HAS_ANY_WIDEN 1
 #endif
@@ -104,8 +122,18 @@
       QFW_HAS_FIXED && QFW_HAS_ROW_SCALES && QFW_HAS_SHARED && QFW_HAS_ADAMW &&                 \
       QFW_HAS_FAR_CODES && QFW_HAS_F32_BIAS && QFW_HAS_S8_S16 && QFW_HAS_S16_S8 &&              \
       QFW_HAS_S16_S16 && QFW_HAS_F32_PRODUCT && QFW_HAS_ANY_CONVERT && QFW_HAS_ANY_WIDEN &&     \
-      QFW_PLACES == 8)
+      QFW_HAS_ANY_MOVE && QFW_HAS_ANY_QUANTIZE && QFW_HAS_ANY_ROWS && QFW_HAS_BATCH &&          \
+      QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
+#endif
+
+/* Floats are software: what coefficients and scales need of them is made of integers. */
+#ifndef QFW_SOFT_FLOAT
+#if defined(__arm__) && !defined(__ARM_FP)
+#define QFW_SOFT_FLOAT 1
+#else
+#define QFW_SOFT_FLOAT 0
+#endif
 #endif
 
 /* How much is worked on at a time, which bits do not depend on: elements that are decoded and

@@ -100,6 +100,21 @@ static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
 }
 #endif
 
+/* floor(a b / 2^32), |a| < 2^31. */
+#if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
+static inline int32_t qfw_mulhi_floor(int32_t a, uint32_t b)
+{
+    const uint32_t size = qfw_abs32(a);
+    const int32_t hi = (int32_t)qfw_mulhi_split(size, b);
+    return a >= 0 ? hi : -hi - (qfw_mul32(size, b) != 0 ? 1 : 0);
+}
+#else
+static inline int32_t qfw_mulhi_floor(int32_t a, uint32_t b)
+{
+    return (int32_t)(((int64_t)a * b) >> 32);
+}
+#endif
+
 /* By a union, as a freestanding compiler may not know memcpy. */
 static inline uint32_t qfw_bits_f32(float v)
 {

@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/fixed.h"
 #include "base/scale.h"
+#include "base/soft.h"
 #include "include/qfw.h"
 
 /* a * s_in / s_out, rounded (section 6). |a| <= limit after the clamp, so (|a| << up) < 2^31, mult
@@ -12,16 +13,15 @@
  * The result is at most 2^(30 - down) in magnitude: 2^18 for codes. */
 static inline int32_t qfw_rescale(int32_t a, const qfw_ratio *r, qfw_rounding mode, uint32_t u)
 {
+    if (mode == QFW_STOCHASTIC) {
+        const int32_t limit = (int32_t)r->limit, held = a > limit ? limit : a < -limit ? -limit : a;
+        const int32_t hi = qfw_mulhi_floor(held * (1 << r->up), r->mult);
+        return (hi + (int32_t)(u >> (32 - r->down))) >> r->down;
+    }
     const uint32_t magnitude = qfw_abs32(a) < r->limit ? qfw_abs32(a) : r->limit;
     const uint32_t lifted = magnitude << r->up;
     const uint32_t hi = qfw_mulhi(lifted, r->mult);
     const uint32_t half = UINT32_C(1) << (r->down - 1);
-    if (mode == QFW_STOCHASTIC) {
-        /* floor of the signed product: one less than -hi unless the low word is 0. */
-        const uint32_t lo = qfw_mul32(lifted, r->mult);
-        const int32_t floor_hi = a >= 0 ? (int32_t)hi : -(int32_t)hi - (lo != 0 ? 1 : 0);
-        return (floor_hi + (int32_t)(u >> (32 - r->down))) >> r->down;
-    }
     const uint32_t sum = hi + half;
     uint32_t v = sum >> r->down;
     if (QFW_HAS_HALF_EVEN && mode == QFW_HALF_EVEN && (sum & (2 * half - 1)) == 0 &&
@@ -99,9 +99,9 @@ static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_roun
     }
     if (mode == QFW_HALF_AWAY) { /* twice the quotient below, its floor and one more are halved */
         uint32_t twice = 0;
-        if (d >= -1 && a != 0) { /* else it is under 1 */
-            twice = (uint32_t)(((uint64_t)a * s->recip) >> (53 - d));
-            const uint32_t over = (uint32_t)((uint64_t)a << (d + 1));
+        if (d >= -1 && a != 0) {                        /* else it is under 1 */
+            twice = qfw_mulhi(a, s->recip) >> (21 - d); /* of the product, 53 - d */
+            const uint32_t over = qfw_mul32(a, UINT32_C(1) << (d + 1));
             twice += qfw_sub32(over, qfw_mul32(twice, s->mant)) >= s->mant ? 1u : 0u;
         }
         const int32_t half_up = (int32_t)((twice + 1) >> 1);
@@ -165,11 +165,15 @@ static inline int64_t qfw_round_real(double t, qfw_rounding mode, uint32_t u)
 static inline float qfw_product_f32(int32_t m, float s)
 {
     const uint32_t magnitude = qfw_abs32(m);
-    if (magnitude <= UINT32_C(1) << 24) {
+    if (!QFW_SOFT_FLOAT && magnitude <= UINT32_C(1) << 24) {
         return (float)m * s;
     }
     const qfw_num n = qfw_num_f32(s);
     const uint64_t p = n.mant * magnitude; /* 2^47 < p < 2^56 */
+    if (QFW_SOFT_FLOAT) {
+        const float size = qfw_soft_float(p, n.exp);
+        return m < 0 ? -size : size;
+    }
     const int drop = qfw_msb64(p) - 23;
     const uint64_t kept = p >> drop, rest = p & ((UINT64_C(1) << drop) - 1),
                    half = UINT64_C(1) << (drop - 1);
@@ -217,6 +221,18 @@ static inline float qfw_div_f32(float a, float b)
     const float q = a / b;
     const uint32_t bits = qfw_bits_f32(q);
     return (bits & 0x7FFFFFFFu) < QFW_F32_MIN_NORMAL ? qfw_from_bits_f32(bits & 0x80000000u) : q;
+}
+
+/* Coefficients, 0 or positive and normal (a divisor not 0): a * b and a / b, 0 below the normal numbers,
+ * the largest above. */
+static inline float qfw_coef_mul(float a, float b)
+{
+    return QFW_SOFT_FLOAT ? qfw_soft_mul(a, b) : qfw_normal_f32(a * b);
+}
+
+static inline float qfw_coef_div(float a, float b)
+{
+    return QFW_SOFT_FLOAT ? qfw_soft_div(a, b) : qfw_normal_f32(qfw_div_f32(a, b));
 }
 
 static inline double qfw_div_f64(double a, double b)

@@ -215,12 +215,12 @@ static float clamped(float s)
 
 float qfw_scale_mul(float a, float b)
 {
-    return clamped(a * b);
+    return clamped(qfw_coef_mul(a, b));
 }
 
 float qfw_scale_quot(float a, float b)
 {
-    return clamped(qfw_div_f32(a, b));
+    return clamped(qfw_coef_div(a, b));
 }
 
 float qfw_scale_lift(float s, int32_t h)

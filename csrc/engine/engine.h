@@ -338,16 +338,13 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
                           const qfw_tensor *g, float clip, ptrdiff_t first, ptrdiff_t n,
                           uint8_t *flags, bool last);
 
-/* ---- engine/moves_few.c ---- */
+/* ---- engine/moves_one.c ---- */
 
-/* Moves the parameter and the state (NULL: none) by the gradient e x^T, of scale sigma, and their scales; false: it is no such
- * parameter or step, and nothing was done. */
-bool qfw_move_outer(const qfw_call *call, const qfw_operand *param, const qfw_operand *e,
-                    const qfw_operand *x, const qfw_operand *state, float sigma, uint8_t *flags);
-
-/* The same by the gradient e, without a state: a bias, by one row of errors. */
+/* Moves the parameter and the state (NULL: none), and their scales, by one row of errors: by the outer
+ * product e x^T, or e itself for a bias (x NULL), of scale sigma. False: it is no such parameter or
+ * step, and nothing was done. */
 bool qfw_move_one_row(const qfw_call *call, const qfw_operand *param, const qfw_operand *e,
-                      float sigma, uint8_t *flags);
+                      const qfw_operand *x, const qfw_operand *state, float sigma, uint8_t *flags);
 
 /* ---- engine/adamw.c ---- */
 

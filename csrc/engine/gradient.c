@@ -277,11 +277,13 @@ qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
         const qfw_operand *param = &call->at[0], *e = &call->at[1], *x = &call->at[2];
         const qfw_operand *state = qfw_has(call, 4) ? &call->at[4] : NULL;
         uint8_t *flags = call->at[5].t.codes;
-        if (qfw_has(call, 2)
-                ? qfw_move_outer(call, param, e, x, state, sigma_of(call), flags)
-                : state == NULL && qfw_move_one_row(call, param, e, sigma_of(call), flags)) {
+        if (qfw_move_one_row(call, param, e, qfw_has(call, 2) ? x : NULL, state, sigma_of(call),
+                             flags)) {
             return QFW_OK;
         }
+    }
+    if (!QFW_HAS_ANY_MOVE) {
+        return QFW_E_PLAN;
     }
     const ptrdiff_t tile = tile_of(call);
     for (ptrdiff_t o = 0; o < s.out; o += tile) {

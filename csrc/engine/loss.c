@@ -28,7 +28,7 @@ const char *qfw_rule_cross_entropy_s16(const qfw_call *call)
 
 void qfw_take_share(const qfw_call *call, const qfw_operand *error)
 {
-    if (call->rows == call->step_rows) {
+    if (!(QFW_HAS_MICRO || QFW_HAS_BATCH) || call->rows == call->step_rows) {
         return;
     }
     const float share = qfw_div_f32((float)call->rows, (float)call->step_rows);

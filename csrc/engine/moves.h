@@ -77,6 +77,10 @@ qfw_factors qfw_factors_of(const qfw_call *call, float clip);
 /* Marks the scales where a value left its codes: events as update_s32 returns them. */
 void qfw_flag(const qfw_job *j, const qfw_stretch *s, uint32_t events);
 
+/* On a device: the term of codes at a scale in a step of codes at the scale `to`; top: that scale times
+ * its factor. */
+qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide);
+
 /* The integer and the float32 step of elements first .. end - 1. */
 void qfw_move_codes(qfw_job *j, ptrdiff_t first, ptrdiff_t end);
 void qfw_move_few(qfw_job *j, ptrdiff_t first, ptrdiff_t end);

@@ -2,6 +2,7 @@
 #include "engine/rescale.h"
 #include "base/layout.h"
 #include "base/random.h"
+#include "base/round.h"
 #include "base/scale.h"
 #include "engine/count.h"
 #include "kernels/codes.h"
@@ -62,7 +63,7 @@ static bool are_zero(const uint8_t *p, ptrdiff_t n)
 
 bool qfw_has_no_range(const qfw_operand *x, ptrdiff_t scale)
 {
-    if (x->t.scale[scale] != 1.0f) {
+    if (qfw_bits_f32(x->t.scale[scale]) != qfw_bits_f32(1.0f)) {
         return false;
     }
     const int slot = qfw_slot(&x->t.format) / 8;
@@ -196,24 +197,19 @@ static void shift_zero(const qfw_operand *x, ptrdiff_t scale, uint16_t zero_poin
 /* 4 c R^growth, each product a coefficient's. */
 static float reach_of(float c, qfw_num most, qfw_growth growth)
 {
-    const float four = qfw_normal_f32(4.0f * c), r = qfw_num_scale_f32(most, false);
+    const float four = qfw_coef_mul(4.0f, c), r = qfw_num_scale_f32(most, false);
     if (QFW_HAS_ADAMW && growth == QFW_AS_ONE) {
         return four;
     }
-    const float once = qfw_normal_f32(four * r);
-    return !QFW_HAS_ADAMW || growth == QFW_AS_GRADIENT ? once : qfw_normal_f32(once * r);
+    const float once = qfw_coef_mul(four, r);
+    return !QFW_HAS_ADAMW || growth == QFW_AS_GRADIENT ? once : qfw_coef_mul(once, r);
 }
 
-static void start_scale(const qfw_operand *x, ptrdiff_t scale, const qfw_tensor *g, ptrdiff_t first,
-                        float c, qfw_growth growth)
+void qfw_start_scale(const qfw_operand *x, ptrdiff_t scale, qfw_num most, float c,
+                     qfw_growth growth)
 {
-    const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
-    qfw_num most = {0, 0};
-    for (ptrdiff_t r = 0; r < runs; r++) {
-        most = qfw_num_max(most, largest(g, qfw_run_of(&x->t.layout, scale, r), first));
-    }
     const float reach = most.mant == 0 ? 0.0f : reach_of(c, most, growth);
-    if (reach == 0.0f) {
+    if (qfw_bits_f32(reach) == 0) {
         return;
     }
     int32_t lo, hi;
@@ -224,6 +220,17 @@ static void start_scale(const qfw_operand *x, ptrdiff_t scale, const qfw_tensor 
     qfw_codes_at(x, scale, &lo, &hi);
     const qfw_num s = qfw_num_ratio_up(qfw_num_f32(reach), 1, (uint32_t)hi, 24);
     x->t.scale[scale] = qfw_num_scale_f32(s, qfw_is_pow2(x->t.format.pow2));
+}
+
+static void start_scale(const qfw_operand *x, ptrdiff_t scale, const qfw_tensor *g, ptrdiff_t first,
+                        float c, qfw_growth growth)
+{
+    const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
+    qfw_num most = {0, 0};
+    for (ptrdiff_t r = 0; r < runs; r++) {
+        most = qfw_num_max(most, largest(g, qfw_run_of(&x->t.layout, scale, r), first));
+    }
+    qfw_start_scale(x, scale, most, c, growth);
 }
 
 void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, ptrdiff_t first, ptrdiff_t n,
@@ -268,7 +275,7 @@ void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t
             shift_codes(x, i, &key);
             const float twice = qfw_scale_lift(s, 1);
             x->t.scale[i] = qfw_is_pow2(x->plan->pow2) && twice == FLT_MAX ? s : twice;
-        } else if (look && s >= 2.0f * FLT_MIN) {
+        } else if (look && qfw_bits_f32(s) >= 2 * (uint32_t)QFW_F32_MIN_NORMAL) {
             int32_t lo, hi;
             const span found = span_of(x, i);
             qfw_codes_at(x, i, &lo, &hi);

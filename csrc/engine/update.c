@@ -50,7 +50,7 @@ float qfw_clip_of(const qfw_operand *x)
 float qfw_rate_of(const qfw_call *call)
 {
     const float lr = call->progress.lr, ratio = qfw_param_f32(call->op, QFW_LR_PARAM);
-    return ratio == 0.0f ? lr : qfw_normal_f32(lr * ratio);
+    return qfw_bits_f32(ratio) == 0 ? lr : qfw_coef_mul(lr, ratio);
 }
 
 const char *qfw_update_fault(const qfw_call *call, const qfw_operand *param,
@@ -89,13 +89,13 @@ qfw_factors qfw_factors_of(const qfw_call *call, float clip)
     const float lr = qfw_rate_of(call);
     const float kappa = first ? 1.0f : qfw_param_f32(call->op, KAPPA);
     const bool both = QFW_HAS_STATE || QFW_HAS_FLOAT_STEP; /* steps of more than the parameter */
-    const float step_g = qfw_normal_f32(lr * qfw_param_f32(call->op, first ? STEP_G1 : STEP_G));
+    const float step_g = qfw_coef_mul(lr, qfw_param_f32(call->op, first ? STEP_G1 : STEP_G));
     const qfw_factors f = {
-        both ? qfw_normal_f32(lr * qfw_param_f32(call->op, STEP_V)) : 0.0f,
-        qfw_normal_f32(step_g * clip),
-        qfw_normal_f32(lr * qfw_param_f32(call->op, first ? STEP_W1 : STEP_W)),
+        both ? qfw_coef_mul(lr, qfw_param_f32(call->op, STEP_V)) : 0.0f,
+        qfw_coef_mul(step_g, clip),
+        qfw_coef_mul(lr, qfw_param_f32(call->op, first ? STEP_W1 : STEP_W)),
         qfw_param_f32(call->op, MOMENTUM),
-        both ? qfw_normal_f32(kappa * clip) : 0.0f,
+        both ? qfw_coef_mul(kappa, clip) : 0.0f,
         qfw_param_f32(call->op, first ? DECAY : STATE_W),
         lr,
         kappa,

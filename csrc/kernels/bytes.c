@@ -19,7 +19,7 @@ static uint32_t rescale_few(const int32_t *a, size_t n, const qfw_ratio *ratio,
                             int8_t *codes)
 {
     const qfw_ratio r = *ratio;
-    const int32_t zp = rule->zp, qmin = rule->qmin, qmax = rule->qmax;
+    const qfw_code_rule held = *rule;
     uint32_t at = (uint32_t)(first & 31), saturated = 0;
     qfw_draw_pair d = qfw_block_draw(key, first);
     uint32_t u = qfw_add32(d.a, qfw_mul32(at, d.b));
@@ -29,10 +29,8 @@ static uint32_t rescale_few(const int32_t *a, size_t n, const qfw_ratio *ratio,
             u = d.a;
             at = 0;
         }
-        const int32_t v = qfw_rescale(a[i], &r, QFW_STOCHASTIC, u) + zp;
-        const int32_t code = v > qmax ? qmax : v < qmin ? qmin : v;
-        saturated += code != v ? 1u : 0u;
-        codes[i] = (int8_t)code;
+        const int32_t v = qfw_rescale(a[i], &r, QFW_STOCHASTIC, u);
+        codes[i] = (int8_t)qfw_code_of(v, &held, &saturated);
     }
     return saturated;
 }

@@ -13,10 +13,25 @@ static qfw_num exact(float s, uint32_t m)
     return n;
 }
 
+/* The largest product, on a device: there a product of words costs less than one of floats. */
+static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff_t n)
+{
+    qfw_num most = {0, 0};
+    for (ptrdiff_t i = 0; i < n; i++) {
+        if (absmax[i] != 0) {
+            most = qfw_num_max(most, exact(scale[i], absmax[i]));
+        }
+    }
+    return most;
+}
+
 /* Rounding up is monotone, so the largest product is rounded alone. A product of floats, m rounded
  * too, is off by less than 2^-22 of itself: what is further below the largest is not looked at. */
 qfw_num qfw_known_scale(const float *scale, const uint32_t *absmax, ptrdiff_t n, uint32_t q)
 {
+    if (QFW_DIRECT) {
+        return qfw_num_ratio_up(largest_exact(scale, absmax, n), 1, q, 24);
+    }
     qfw_num most = {0, 0};
     float about = 0.0f;
     for (ptrdiff_t i = 0; i < n; i++) {

@@ -66,9 +66,11 @@ qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *l
         sum +=
             row_s16(z + i * classes, classes, (size_t)labels[i], &s, error + i * classes, &largest);
     }
-    const float n = (float)count; /* exact up to 2^24 */
-    *error_scale = qfw_div_f32(0x1p-30f, n);
-    *loss = qfw_div_f32(qfw_float_u64(sum) * 0x1p-26f, n);
+    /* count is exact up to 2^24 */
+    const float n = QFW_SOFT_FLOAT ? qfw_soft_float(count, 0) : (float)count;
+    const float all = QFW_SOFT_FLOAT ? qfw_soft_float(sum, -26) : qfw_float_u64(sum) * 0x1p-26f;
+    *error_scale = qfw_coef_div(0x1p-30f, n);
+    *loss = qfw_coef_div(all, n);
     if (absmax != NULL) {
         *absmax = largest;
     }

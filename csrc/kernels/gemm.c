@@ -2,12 +2,12 @@
 #include "kernels/kernels.h"
 
 /* The caller has proved that sums stay within int32. A product has two forms, and each a function for
- * its types: QFW_PRODUCT(name, type of a, type of b).
+ * its types: QFW_PRODUCT(name, type of a, type of b, whether it takes each of the forms).
  *
  * Rows of a with rows of b, both in order of memory: four outputs share what is read of a; those
  * beyond the last read what the last one does. Else, for any strides, rows of b, each times an
  * element of a, are added up; on a device four columns at a time, whose sums stay in registers. */
-#define QFW_PRODUCT(name, of_a, of_b)                                                   \
+#define QFW_PRODUCT(name, of_a, of_b, dots, rows)                                       \
     static void name##_dots(const qfw_gemm *g, int32_t *out, size_t out_row)            \
     {                                                                                   \
         for (size_t i = 0; i < g->m; i++) {                                             \
@@ -82,17 +82,24 @@
                                                                                         \
     static void name(const qfw_gemm *g, int32_t *out, size_t out_row)                   \
     {                                                                                   \
-        if (g->a_col == 1 && g->b_row == 1) {                                           \
+        if (dots && (!rows || (g->a_col == 1 && g->b_row == 1))) {                      \
             name##_dots(g, out, out_row);                                               \
-        } else {                                                                        \
+        } else if (rows) {                                                              \
             name##_rows(g, out, out_row);                                               \
         }                                                                               \
     }
 
-QFW_PRODUCT(s8_s8, int8_t, int8_t)
-QFW_PRODUCT(s8_s16, int8_t, int16_t)
-QFW_PRODUCT(s16_s8, int16_t, int8_t)
-QFW_PRODUCT(s16_s16, int16_t, int16_t)
+/* Firmware for a core with the DSP extension has a twin for the dots of int8. */
+#if QFW_DIRECT && defined(__ARM_FEATURE_DSP)
+enum { BYTE_DOTS = 0 };
+#else
+enum { BYTE_DOTS = 1 };
+#endif
+
+QFW_PRODUCT(s8_s8, int8_t, int8_t, BYTE_DOTS, QFW_HAS_BYTE_ROWS)
+QFW_PRODUCT(s8_s16, int8_t, int16_t, QFW_HAS_WIDE_DOTS, 1)
+QFW_PRODUCT(s16_s8, int16_t, int8_t, QFW_HAS_WIDE_DOTS, 1)
+QFW_PRODUCT(s16_s16, int16_t, int16_t, QFW_HAS_WIDE_DOTS, 1)
 
 void qfw_gemm_s32_scalar(const qfw_gemm *g, int32_t *out, size_t out_row)
 {

@@ -26,6 +26,20 @@ typedef struct {
     int32_t zp, qmin, qmax;
 } qfw_code_rule;
 
+/* A core that does not count has no use for how many codes a clamp changed: there it may be told 0. */
+enum { QFW_TELLS_SATURATED = QFW_HAS_COUNTERS || !QFW_DIRECT };
+
+/* |v| <= 2^18 and |zp| < 2^16: the sum does not overflow. */
+static inline int32_t qfw_code_of(int32_t v, const qfw_code_rule *rule, uint32_t *saturated)
+{
+    const int32_t wanted = QFW_HAS_ASYM ? v + rule->zp : v;
+    const int32_t code = wanted > rule->qmax   ? rule->qmax
+                         : wanted < rule->qmin ? rule->qmin
+                                               : wanted;
+    *saturated += QFW_TELLS_SATURATED && code != wanted ? 1u : 0u;
+    return code;
+}
+
 /* codes[i] from round(x[i] / s), the exact quotient; x finite, s a scale.
  *   u        a word an element for QFW_STOCHASTIC, else not read
  *   returns  how many codes the clamp changed */

@@ -139,8 +139,8 @@ static inline void loop_floats(const int32_t *restrict a, size_t n, float s, flo
 {
     for (size_t i = 0; i < n; i += LOOP_FLOATS) {
         const size_t count = n - i < LOOP_FLOATS ? n - i : LOOP_FLOATS;
-        int32_t wide = 0;
-        for (size_t k = 0; k < count; k++) {
+        int32_t wide = QFW_SOFT_FLOAT ? -1 : 0;
+        for (size_t k = 0; k < count && !QFW_SOFT_FLOAT; k++) {
             wide |= a[i + k] ^ (a[i + k] >> 31);
         }
         for (size_t k = 0; k < count && wide >> 24 == 0; k++) {

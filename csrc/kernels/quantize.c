@@ -25,17 +25,6 @@ qfw_status qfw_finite_f32(const qfw_kernels *kernels, const float *x, size_t n)
     return hi >= QFW_F32_INF || lo >= QFW_F32_INF ? QFW_E_NONFINITE : QFW_OK;
 }
 
-/* |v| <= 2^18 and |zp| < 2^16: the sum does not overflow. */
-static inline int32_t code_of(int32_t v, const qfw_code_rule *rule, uint32_t *saturated)
-{
-    const int32_t wanted = v + rule->zp;
-    const int32_t code = wanted > rule->qmax   ? rule->qmax
-                         : wanted < rule->qmin ? rule->qmin
-                                               : wanted;
-    *saturated += code != wanted;
-    return code;
-}
-
 /* In both loops `mode` is a constant at each call, so each call becomes a loop of its own. */
 
 static inline uint32_t quotients(const float *x, const uint32_t *u, size_t n, const qfw_divisor *s,
@@ -44,7 +33,7 @@ static inline uint32_t quotients(const float *x, const uint32_t *u, size_t n, co
     uint32_t saturated = 0;
     for (size_t i = 0; i < n; i++) {
         const uint32_t draw = mode == QFW_STOCHASTIC ? u[i] : 0;
-        codes[i] = code_of(qfw_round_quotient(x[i], s, mode, draw), rule, &saturated);
+        codes[i] = qfw_code_of(qfw_round_quotient(x[i], s, mode, draw), rule, &saturated);
     }
     return saturated;
 }
@@ -73,7 +62,7 @@ static inline uint32_t rescaled(const int32_t *a, const uint32_t *u, size_t n,
     uint32_t saturated = 0;
     for (size_t i = 0; i < n; i++) {
         const uint32_t draw = mode == QFW_STOCHASTIC ? u[i] : 0;
-        codes[i] = code_of(qfw_rescale(a[i], ratio, mode, draw), rule, &saturated);
+        codes[i] = qfw_code_of(qfw_rescale(a[i], ratio, mode, draw), rule, &saturated);
     }
     return saturated;
 }
@@ -102,10 +91,10 @@ static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_enco
     const qfw_divisor d = qfw_divisor_of(s);
     qfw_draw_pair pair = {0, 0};
     uint32_t saturated = 0;
-    if (how->rounding == QFW_HALF_AWAY) {
+    if (!QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY) {
         for (size_t i = 0; i < n; i++) {
             const int32_t v = qfw_round_quotient(x[i], &d, QFW_HALF_AWAY, 0);
-            codes[i] = (int8_t)code_of(v, &rule, &saturated);
+            codes[i] = (int8_t)qfw_code_of(v, &rule, &saturated);
         }
         return saturated;
     }
@@ -117,7 +106,7 @@ static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_enco
             u = qfw_add32(pair.a, qfw_mul32(at, pair.b));
         }
         const int32_t v = qfw_round_quotient(x[i], &d, how->rounding, u);
-        codes[i] = (int8_t)code_of(v, &rule, &saturated);
+        codes[i] = (int8_t)qfw_code_of(v, &rule, &saturated);
     }
     return saturated;
 }

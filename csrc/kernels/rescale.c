@@ -5,18 +5,16 @@
 static inline uint32_t rescale_row(const qfw_rescaling *c, size_t first, const qfw_code_rule *rule,
                                    const int32_t from_width, const int32_t to_width)
 {
-    const uint32_t *mult = c->ratios.mult, *limit = c->ratios.limit, *up = c->ratios.up,
-                   *down = c->ratios.down, *end = mult + c->columns;
-    const int32_t qmin = rule->qmin, qmax = rule->qmax, zp = rule->zp;
-    const qfw_rounding mode = rule->rounding;
+    const uint32_t *mult = c->ratios.mult, *up = c->ratios.up, *down = c->ratios.down;
+    const uint32_t *end = mult + c->columns;
+    const qfw_code_rule held = *rule;
     uint32_t saturated = 0;
     for (size_t i = first; mult < end; i++) {
         const int32_t a =
             from_width == 32 ? ((const int32_t *)c->from)[i] : loop_at(c->from, from_width, i);
-        const qfw_ratio r = {*mult++, (uint8_t)*up++, (uint8_t)*down++, *limit++};
-        const int32_t v = qfw_rescale(a, &r, mode, 0) + zp;
-        const int32_t code = v > qmax ? qmax : v < qmin ? qmin : v;
-        saturated += code != v ? 1u : 0u;
+        const uint32_t limit = (uint32_t)INT32_MAX >> *up;
+        const qfw_ratio r = {*mult++, (uint8_t)*up++, (uint8_t)*down++, limit};
+        const int32_t code = qfw_code_of(qfw_rescale(a, &r, held.rounding, 0), &held, &saturated);
         if (to_width == 8) {
             ((uint8_t *)c->to)[i] = (uint8_t)((uint32_t)code & 0xFFu);
         } else {
@@ -40,5 +38,5 @@ static uint32_t rescale_few(const qfw_rescaling *c, const qfw_code_rule *rule)
 uint32_t qfw_rescale_rows_scalar(const qfw_rescaling *columns, const qfw_code_rule *rule)
 {
     const bool few = QFW_DIRECT && rule->rounding != QFW_STOCHASTIC && columns->to_width != 32;
-    return few ? rescale_few(columns, rule) : loop_rescale_rows(columns, rule);
+    return !QFW_HAS_ANY_ROWS || few ? rescale_few(columns, rule) : loop_rescale_rows(columns, rule);
 }

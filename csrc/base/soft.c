@@ -1,0 +1,71 @@
+#include "base/soft.h"
+
+static uint32_t mantissa(uint32_t bits)
+{
+    return (bits & 0x7FFFFFu) | 0x800000u;
+}
+
+/* mant 2^(exp - 150), one more of its last bit if `up`; 2^23 <= mant < 2^24. A number under FLT_MIN
+ * has a bit less: it becomes FLT_MIN from half of its last bit on, which is the largest mantissa. */
+static float rounded(uint32_t mant, bool up, int32_t exp)
+{
+    if (exp < 1) {
+        return exp == 0 && mant == 0xFFFFFFu ? FLT_MIN : 0.0f;
+    }
+    const uint32_t bits = ((uint32_t)(exp < 255 ? exp - 1 : 254) << 23) + mant + (up ? 1u : 0u);
+    return bits > QFW_F32_MAX ? FLT_MAX : qfw_from_bits_f32(bits);
+}
+
+/* Mantissas of 32 bits: the high word of their product has 31 or 32, and the low one says whether there
+ * is more. */
+float qfw_soft_mul(float a, float b)
+{
+    const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
+    if (x == 0 || y == 0) {
+        return 0.0f;
+    }
+    const uint64_t p = (uint64_t)(x << 8 | 0x80000000u) * (y << 8 | 0x80000000u);
+    uint32_t high = (uint32_t)(p >> 32), low = (uint32_t)(p & 0xFFFFFFFFu);
+    int32_t exp = (int32_t)((x >> 23) + (y >> 23)) - 126;
+    if (high >> 31 == 0) {
+        high = high << 1 | low >> 31;
+        low <<= 1;
+        exp--;
+    }
+    const uint32_t more = low != 0 ? 1 : 0, mant = high >> 8;
+    return rounded(mant, (high & 0xFFu) + (more | (mant & 1u)) > 0x80u, exp);
+}
+
+/* The quotient of the mantissas is made at least 1 and below 2; 24 bits follow, eight at a time: a rest
+ * is below 2^24, and so a word with them. */
+float qfw_soft_div(float a, float b)
+{
+    const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
+    if (x == 0) {
+        return 0.0f;
+    }
+    const uint32_t by = mantissa(y), small = mantissa(x) < by ? 1 : 0;
+    uint32_t rest = (mantissa(x) << small) - by, q = 1;
+    for (int i = 0; i < 3; i++) {
+        const uint32_t more = (rest << 8) / by;
+        rest = (rest << 8) - more * by;
+        q = q << 8 | more;
+    }
+    const bool up = (q & 1u) != 0 && (rest != 0 || (q & 2u) != 0);
+    return rounded(q >> 1, up, (int32_t)(x >> 23) - (int32_t)(y >> 23) + 127 - (int32_t)small);
+}
+
+float qfw_soft_float(uint64_t mant, int32_t exp)
+{
+    if (mant == 0) {
+        return 0.0f;
+    }
+    const int msb = qfw_msb64(mant);
+    const uint64_t word = mant << (63 - msb), kept = word >> 40, rest = word & 0xFFFFFFFFFFu;
+    const uint64_t half = UINT64_C(1) << 39;
+    const bool up = rest > half || (rest == half && (kept & 1u) != 0);
+    const int32_t field = exp + msb + 126; /* one less: the mantissa's first bit adds it */
+    const uint32_t bits =
+        ((uint32_t)(field < 255 ? field : 254) << 23) + (uint32_t)kept + (up ? 1u : 0u);
+    return qfw_from_bits_f32(bits < QFW_F32_INF ? bits : QFW_F32_INF);
+}
