@@ -114,7 +114,7 @@ static void add_fixed(const qfw_call *call, const void *x, float sigma, const qf
 {
     const qfw_key key = qfw_key_of(call, &call->at[0]);
     const qfw_code_rule rule = {(qfw_rounding)part->plan->rounding, 0, -MOST_STEPS, MOST_STEPS};
-    qfw_fix_scales(part);
+    qfw_fix_scales(part, part->t.scale);
     const float s = part->t.scale[0];
     const qfw_ratio ratio =
         qfw_ratio_of(sigma != 0.0f ? sigma : s, s, qfw_signed_bits(&part->t.format));

@@ -42,13 +42,21 @@ const qfw_window *qfw_window_of(const qfw_plan_header *h, const qfw_plan_op *op)
 /* ---- tensors ---- */
 
 /* Sizes are at most 2^30 each, so that a product of two fits 64 bits. Those of a core's one plan were
- * checked when that was made. */
+ * checked when that was made: no product of them has more than 26, but for a group beyond its axis. */
+#if QFW_ANY_PLAN
+typedef uint64_t size;
+#else
+typedef uint32_t size;
+#endif
+
 qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *x)
 {
     const uint32_t most = QFW_MAX_ELEMENTS;
-    const uint64_t outer = (uint64_t)plan->outer * (plan->rows == QFW_ROWS_OUTER ? rows : 1);
-    const uint64_t by_axis = plan->rows == QFW_ROWS_AXIS ? rows : 1;
-    const uint64_t axis = plan->axis * by_axis, group = plan->group * by_axis;
+    const size by_outer = QFW_HAS_BATCH && plan->rows == QFW_ROWS_OUTER ? rows : 1;
+    const size by_axis = QFW_HAS_BATCH && plan->rows == QFW_ROWS_AXIS ? rows : 1;
+    const size outer = plan->outer * by_outer, axis = plan->axis * by_axis;
+    const bool whole = !QFW_ANY_PLAN && plan->group > plan->axis;
+    const size group = whole ? most : plan->group * by_axis;
     if (QFW_ANY_PLAN && group == 0) {
         return QFW_E_GROUP;
     }
@@ -62,8 +70,8 @@ qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *
     l->group = (ptrdiff_t)(group < most ? group : most);
     l->shared = plan->shared;
     l->exact = 0;
-    const uint64_t lines = outer * axis;
-    const uint64_t scales = (plan->shared != 0 ? 1 : outer) * (uint32_t)qfw_groups(l);
+    const size lines = outer * axis;
+    const size scales = (plan->shared != 0 ? 1 : outer) * (uint32_t)qfw_groups(l);
     if (QFW_ANY_PLAN && (lines > most || lines * plan->inner > most || scales > most)) {
         return QFW_E_SIZE;
     }
@@ -78,7 +86,8 @@ qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *
     x->absmax = NULL;
     QFW_SET_COUNTER(x, NULL);
     x->n = (ptrdiff_t)(lines * plan->inner);
-    x->row = plan->rows == QFW_NO_ROWS || rows == 1 ? x->n : x->n / (ptrdiff_t)rows;
+    x->row =
+        !QFW_HAS_BATCH || plan->rows == QFW_NO_ROWS || rows == 1 ? x->n : x->n / (ptrdiff_t)rows;
     x->scales = plan->kind == QFW_SYM || plan->kind == QFW_ASYM ? (ptrdiff_t)scales : 0;
     return QFW_OK;
 }

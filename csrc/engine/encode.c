@@ -28,38 +28,53 @@ bool qfw_same_codes(const qfw_operand *a, const qfw_operand *b)
 }
 
 /* scale(R, 1, Q) of the numerics page. */
-void qfw_fix_scales(const qfw_operand *dst)
+void qfw_fix_scales(const qfw_operand *dst, float *scale)
 {
     int32_t lo, hi;
     qfw_code_range(&dst->t.format, &lo, &hi);
     const qfw_num s = qfw_num_ratio_up(qfw_num_f32(dst->plan->limit), 1, (uint32_t)hi, 24);
-    const float scale = qfw_num_scale_f32(s, qfw_is_pow2(dst->t.format.pow2));
+    const float each = qfw_num_scale_f32(s, qfw_is_pow2(dst->t.format.pow2));
     for (ptrdiff_t i = 0; i < dst->scales; i++) {
-        dst->t.scale[i] = scale;
+        scale[i] = each;
         if (qfw_is_asym(dst->t.format.kind)) {
             dst->t.zero_point[i] = 0;
         }
     }
 }
 
+/* dst, but that one scale of Sym codes is kept at `scale` until they are written: codes may lie over the
+ * sums that they are made of, and it among those that are still to be read. Code i takes at most the
+ * bytes of sum i / 2, which has been read. */
+static qfw_tensor apart(const qfw_operand *dst, float *scale)
+{
+    qfw_tensor t = dst->t;
+    t.scale = dst->scales == 1 && dst->plan->kind == QFW_SYM ? scale : t.scale;
+    return t;
+}
+
 static qfw_status encode(const qfw_call *call, const qfw_operand *src, const qfw_operand *dst,
                          uint32_t *ratios, uint64_t first)
 {
+    float scale = 1.0f;
+    const qfw_tensor to = apart(dst, &scale);
     const qfw_convert_hints hints = {src->absmax, ratios};
     qfw_encoding how = {dst->plan->rounding, 0, qfw_key_of(call, dst), first};
     uint64_t saturated;
     if (QFW_HAS_ANY_CONVERT && qfw_same_codes(src, dst)) {
-        memcpy(dst->t.scale, src->t.scale, (size_t)dst->scales * sizeof(float));
+        memcpy(to.scale, src->t.scale, (size_t)dst->scales * sizeof(float));
         if (qfw_is_asym(dst->t.format.kind)) {
             memcpy(dst->t.zero_point, src->t.zero_point, (size_t)dst->scales * sizeof(uint16_t));
         }
         how.rounding = QFW_HALF_AWAY;
     } else if (QFW_HAS_FIXED && dst->plan->range == QFW_FIXED) {
-        qfw_fix_scales(dst);
+        qfw_fix_scales(dst, to.scale);
     } else {
         how.dynamic = 1;
     }
-    QFW_TRY(qfw_convert_hinted(call->kernels, &src->t, &dst->t, &how, &hints, &saturated));
+    QFW_TRY(qfw_convert_hinted(call->kernels, &src->t, &to, &how, &hints, &saturated));
+    if (to.scale == &scale) {
+        dst->t.scale[0] = scale;
+    }
     qfw_count_encoded(dst, saturated);
     return QFW_OK;
 }
@@ -90,38 +105,32 @@ const char *qfw_rule_convert(const qfw_call *call)
     return qfw_has(call, 2) && scratch->n < 16 * src->t.layout.axis ? "scratch" : NULL;
 }
 
-static qfw_status convert_to(const qfw_call *call, const qfw_operand *dst)
+static qfw_status convert_in_hindsight(const qfw_call *call)
 {
-    const qfw_operand *src = &call->at[1], *gain = &call->at[3];
+    const qfw_operand *dst = &call->at[0], *src = &call->at[1], *gain = &call->at[3];
     const qfw_convert_hints hints = {src->absmax, call->at[2].t.codes};
-    if (!QFW_HAS_HINDSIGHT || !qfw_has(call, 3)) {
-        return encode(call, src, dst, call->at[2].t.codes, 0);
-    }
     const bool one = src->plan->kind == QFW_FLOAT32 || call->op->param[ABSOLUTE] != 0;
     const float s_in = qfw_has(call, 4) ? call->at[4].t.scale[0] : one ? 1.0f : src->t.scale[0];
     const qfw_encoding how = {dst->plan->rounding, 0, qfw_key_of(call, dst), 0};
+    float scale = 1.0f;
+    const qfw_tensor to = apart(dst, &scale);
     uint64_t saturated;
-    QFW_TRY(qfw_hindsight_scales(dst, gain, s_in));
-    QFW_TRY(qfw_convert_hinted(call->kernels, &src->t, &dst->t, &how, &hints, &saturated));
-    qfw_count_encoded(dst, saturated);
+    QFW_TRY(qfw_hindsight_scales(dst, to.scale, gain, s_in));
+    QFW_TRY(qfw_convert_hinted(call->kernels, &src->t, &to, &how, &hints, &saturated));
     const qfw_num most = src->absmax != NULL ? qfw_largest_sum(src) : qfw_largest(&src->t, src->n);
+    if (to.scale == &scale) {
+        dst->t.scale[0] = scale;
+    }
+    qfw_count_encoded(dst, saturated);
     qfw_hindsight_ask(call, gain, most, s_in);
     return QFW_OK;
 }
 
-/* One scale is written last: codes may lie over the sums that they are made of, and it among those
- * that are still to be read. Code i takes at most the bytes of sum i / 2, which has been read. */
 qfw_status qfw_op_convert(const qfw_call *call)
 {
-    qfw_operand dst = call->at[0];
-    float scale = 1.0f;
-    if (dst.scales != 1 || dst.plan->kind != QFW_SYM) {
-        return convert_to(call, &dst);
-    }
-    dst.t.scale = &scale;
-    QFW_TRY(convert_to(call, &dst));
-    call->at[0].t.scale[0] = scale;
-    return QFW_OK;
+    return QFW_HAS_HINDSIGHT && qfw_has(call, 3)
+               ? convert_in_hindsight(call)
+               : encode(call, &call->at[1], &call->at[0], call->at[2].t.codes, 0);
 }
 
 /* ---- parts of a matrix ---- */

@@ -195,8 +195,8 @@ static inline float qfw_param_f32(const qfw_plan_op *op, int i)
 qfw_status qfw_encode_part(const qfw_call *call, const qfw_operand *src, const qfw_operand *dst,
                            uint64_t first);
 
-/* The scale of a fixed range, and zero points of 0. */
-void qfw_fix_scales(const qfw_operand *dst);
+/* At `scale`, those of a fixed range, and zero points of 0. */
+void qfw_fix_scales(const qfw_operand *dst, float *scale);
 
 /* Rows first .. first + rows of `whole`, a matrix of rows of `row` elements, as a tensor. */
 qfw_tensor qfw_rows_of(const qfw_operand *whole, ptrdiff_t row, ptrdiff_t first, ptrdiff_t rows);
@@ -304,8 +304,9 @@ const char *qfw_alike_fault(const qfw_operand *a, const qfw_operand *b);
 /* Whether a tensor can be a gain. */
 bool qfw_is_gain(const qfw_operand *x);
 
-/* Every scale of dst: the smallest that reaches s_in * gain. QFW_E_SCALE without a gain. */
-qfw_status qfw_hindsight_scales(const qfw_operand *dst, const qfw_operand *gain, float s_in);
+/* At `scale`, every scale of dst: the smallest that reaches s_in * gain. QFW_E_SCALE without a gain. */
+qfw_status qfw_hindsight_scales(const qfw_operand *dst, float *scale, const qfw_operand *gain,
+                                float s_in);
 
 /* The largest of accumulators, by their absmax. */
 qfw_num qfw_largest_sum(const qfw_operand *sums);
@@ -340,9 +341,9 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
 
 /* ---- engine/moves_one.c ---- */
 
-/* Moves the parameter and the state (NULL: none), and their scales, by one row of errors: by the outer
- * product e x^T, or e itself for a bias (x NULL), of scale sigma. False: it is no such parameter or
- * step, and nothing was done. */
+/* Moves the parameter and the state (NULL: none) by one row of errors: by the outer product e x^T, or e
+ * itself for a bias (x NULL), of scale sigma; flags as qfw_settle_scales takes them. False: it is no
+ * such parameter or step, and nothing was done. */
 bool qfw_move_one_row(const qfw_call *call, const qfw_operand *param, const qfw_operand *e,
                       const qfw_operand *x, const qfw_operand *state, float sigma, uint8_t *flags);
 

@@ -9,6 +9,7 @@
  * element by element, i = 1 and the wire being of the error's size. */
 #include "engine/convolve.h"
 #include "engine/patches.h"
+#include "engine/rescale.h"
 #include "kernels/codes.h"
 
 enum { FOLDED = 4, DIAGONAL = 32 };
@@ -279,6 +280,10 @@ qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
         uint8_t *flags = call->at[5].t.codes;
         if (qfw_move_one_row(call, param, e, qfw_has(call, 2) ? x : NULL, state, sigma_of(call),
                              flags)) {
+            qfw_settle_scales(call, param, flags);
+            if (QFW_HAS_STATE && state != NULL) {
+                qfw_settle_scales(call, state, flags + param->scales);
+            }
             return QFW_OK;
         }
     }

@@ -22,7 +22,8 @@ static qfw_status check_gain(const float *g)
     return qfw_is_scale_f32(g[NOW]) && next ? QFW_OK : QFW_E_SCALE;
 }
 
-qfw_status qfw_hindsight_scales(const qfw_operand *dst, const qfw_operand *gain, float s_in)
+qfw_status qfw_hindsight_scales(const qfw_operand *dst, float *scale, const qfw_operand *gain,
+                                float s_in)
 {
     const float *g = gain->t.codes;
     QFW_TRY(check_gain(g));
@@ -31,9 +32,9 @@ qfw_status qfw_hindsight_scales(const qfw_operand *dst, const qfw_operand *gain,
     const qfw_num a = qfw_num_f32(s_in), b = qfw_num_f32(g[NOW]);
     const qfw_num range = {a.mant * b.mant, a.exp + b.exp}; /* exact: 48 bits */
     const qfw_num s = qfw_num_ratio_up(range, 1, (uint32_t)hi, 24);
-    const float scale = qfw_num_scale_f32(s, qfw_is_pow2(dst->t.format.pow2));
+    const float each = qfw_num_scale_f32(s, qfw_is_pow2(dst->t.format.pow2));
     for (ptrdiff_t i = 0; i < dst->scales; i++) {
-        dst->t.scale[i] = scale;
+        scale[i] = each;
         if (qfw_is_asym(dst->t.format.kind)) {
             dst->t.zero_point[i] = 0;
         }

@@ -5,7 +5,7 @@
 #include "engine/count.h"
 #include "engine/moves.h"
 #include "engine/rescale.h"
-#include "kernels/update_loops.h"
+#include "kernels/moved.h"
 
 qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
 {
@@ -278,10 +278,6 @@ bool qfw_move_one_row(const qfw_call *call, const qfw_operand *param, const qfw_
         move_weights(&s);
     } else {
         move_bias(&s);
-    }
-    qfw_settle_scales(call, param, flags);
-    if (has_state) {
-        qfw_settle_scales(call, state, flags + param->scales);
     }
     return true;
 }

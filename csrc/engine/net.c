@@ -195,22 +195,22 @@ static const qfw_op_line *line_of(const qfw_ops *ops, uint16_t kernel)
     return NULL;
 }
 
-static qfw_status run_op(qfw_net *net, const qfw_io *io, extent over, uint32_t i)
+static qfw_status run_op(qfw_net *net, const qfw_io *io, const extent *over, uint32_t i)
 {
     const qfw_plan_header *h = net->header;
     const qfw_plan_op *op = &net->ops[i];
     qfw_call call;
     call.kernels = net->image.kernels;
     call.op = op;
-    call.rows = (int32_t)over.rows;
-    call.step_rows = (int32_t)over.step_rows;
+    call.rows = (int32_t)over->rows;
+    call.step_rows = (int32_t)over->step_rows;
     call.batch = (int32_t)h->batch;
     call.micro_batches = (int32_t)micro_batches(h);
     call.progress = net->progress;
     /* An update belongs to the step, not to its last micro-batch. */
-    call.progress.micro = i < h->first[QFW_UPDATE] ? over.micro : 0;
+    call.progress.micro = i < h->first[QFW_UPDATE] ? over->micro : 0;
     call.seed = qfw_micro_seed(h->seed, call.progress.micro);
-    call.infer = over.infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
+    call.infer = over->infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
     call.window = QFW_HAS_WINDOWS ? qfw_window_of(h, op) : NULL;
     const qfw_op_line *line = line_of(net->image.ops, op->kernel);
     if (line == NULL) {
@@ -220,7 +220,7 @@ static qfw_status run_op(qfw_net *net, const qfw_io *io, extent over, uint32_t i
         if (op->tensor[k] == QFW_NO_TENSOR) {
             qfw_leave_out(&call.at[k]);
         } else {
-            QFW_TRY(bind(net, io, op->tensor[k], over.rows, &call.at[k]));
+            QFW_TRY(bind(net, io, op->tensor[k], over->rows, &call.at[k]));
             if ((line->reads >> k & 1) != 0) {
                 QFW_TRY(qfw_check_scales(&call.at[k]));
             }
@@ -261,17 +261,17 @@ static void ran(qfw_net *net, uint32_t first, uint32_t end)
     }
 }
 
-static qfw_status walk(qfw_net *net, const qfw_io *io, extent over, uint32_t first, uint32_t count,
-                       uint32_t *done)
+static qfw_status walk(qfw_net *net, const qfw_io *io, const extent *over, uint32_t first,
+                       uint32_t count, uint32_t *done)
 {
     const qfw_plan_header *h = net->header;
-    if (over.rows < 1 || over.rows > h->batch) {
+    if (over->rows < 1 || over->rows > h->batch) {
         return QFW_E_ROWS;
     }
     if (first > h->ops || count > h->ops - first) {
         return QFW_E_SIZE;
     }
-    if (!may_begin(net, first, over.rows)) {
+    if (!may_begin(net, first, over->rows)) {
         return QFW_E_ORDER;
     }
     net->next = NOWHERE; /* a failure leaves it so */
@@ -280,7 +280,7 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, extent over, uint32_t fir
         *done += 1;
     }
     net->next = first + count;
-    net->rows = over.rows;
+    net->rows = over->rows;
     ran(net, first, first + count);
     return QFW_OK;
 }
@@ -295,7 +295,7 @@ static qfw_status walk_next(qfw_net *net, const qfw_io *io, uint32_t rows, uint3
         return QFW_E_ROWS;
     }
     const extent over = {rows, (uint32_t)step_rows, net->progress.micro, false};
-    return walk(net, io, over, first, count, done);
+    return walk(net, io, &over, first, count, done);
 }
 
 qfw_status qfw_walk(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first, uint32_t count,
@@ -353,9 +353,14 @@ qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, f
     if (rows < 1 || rows > (uint64_t)h->batch * micro_batches(h)) {
         return QFW_E_ROWS;
     }
+    net->progress.micro = 0;
+    if (!QFW_HAS_MICRO) {
+        const qfw_io io = {x, y, NULL, rows};
+        QFW_TRY(learn(net, &io, rows, loss));
+        return qfw_run_section(net, QFW_UPDATE, &io, rows);
+    }
     float sum = 0.0f;
     uint32_t n = rows < h->batch ? rows : h->batch;
-    net->progress.micro = 0;
     for (uint32_t at = 0; at < rows; at += n) {
         n = rows - at < h->batch ? rows - at : h->batch;
         const qfw_io io = {after(net, h->input, x, at), after(net, h->labels, y, at), NULL, rows};
@@ -388,7 +393,7 @@ qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out)
     for (uint32_t i = 0; i < rows && status == QFW_OK; i++) {
         const qfw_io io = {(const float *)x + i * in, NULL, out + i * to, 1};
         uint32_t done = 0;
-        status = walk(net, &io, alone, h->first[QFW_INFER], h->count[QFW_INFER], &done);
+        status = walk(net, &io, &alone, h->first[QFW_INFER], h->count[QFW_INFER], &done);
     }
     net->next = NOWHERE; /* wires of a forward are gone */
     return status;

@@ -315,9 +315,9 @@ static qfw_status requantize(const qfw_call *call)
     qfw_tensor sums = tile->t;
     qfw_finish f = {NULL, NULL, false, false, NULL, 0, NULL};
     if (QFW_HAS_HINDSIGHT && qfw_has(call, 7)) {
-        QFW_TRY(qfw_hindsight_scales(out, &call->at[7], call->at[1].t.scale[0]));
+        QFW_TRY(qfw_hindsight_scales(out, out->t.scale, &call->at[7], call->at[1].t.scale[0]));
     } else {
-        qfw_fix_scales(out);
+        qfw_fix_scales(out, out->t.scale);
     }
     memset(tile->absmax, 0, (size_t)tile->scales * sizeof *tile->absmax);
     for (ptrdiff_t i = 0; i < all.m; i += most) {

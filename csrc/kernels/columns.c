@@ -1,4 +1,5 @@
 /* Accumulators and scales that go by column, or by element. */
+#include "base/layout.h"
 #include "base/round.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
@@ -13,13 +14,21 @@ static qfw_num exact(float s, uint32_t m)
     return n;
 }
 
-/* The largest product, on a device: there a product of words costs less than one of floats. */
+/* The largest product, on a device: there a product of words costs less than one of floats. Scales are
+ * normal. */
 static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff_t n)
 {
-    qfw_num most = {0, 0};
-    for (ptrdiff_t i = 0; i < n; i++) {
-        if (absmax[i] != 0) {
-            most = qfw_num_max(most, exact(scale[i], absmax[i]));
+    qfw_num most = {0, INT32_MIN};
+    for (const float *end = scale + n; scale < end; scale++, absmax++) {
+        if (*absmax != 0) {
+            const uint32_t bits = qfw_bits_f32(*scale);
+            const uint64_t p = (uint64_t)((bits & 0x7FFFFFu) | 0x800000u) * *absmax;
+            const int up = 62 - qfw_msb64(p);
+            const int32_t exp = (int32_t)(bits >> 23) - 150 - up;
+            if (exp > most.exp || (exp == most.exp && p << up > most.mant)) {
+                most.mant = p << up;
+                most.exp = exp;
+            }
         }
     }
     return most;
@@ -52,15 +61,6 @@ void qfw_find_ratios(const qfw_kernels *kernels, const qfw_tensor *src, const qf
     const size_t columns = (size_t)src->layout.axis;
     QFW_K(kernels, ratios_f32)(src->scale, columns, dst->scale[0], qfw_signed_bits(&dst->format),
                                ratios, columns);
-}
-
-uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
-                            const qfw_tensor *dst, const qfw_encoding *how,
-                            const qfw_code_rule *rule, uint32_t *ratios)
-{
-    qfw_find_ratios(kernels, src, dst, ratios);
-    const size_t rows = (size_t)src->layout.outer, columns = (size_t)src->layout.axis;
-    return qfw_encode_rows(kernels, src, dst, how, rule, ratios, rows, columns);
 }
 
 /* A tile at a time, where one of the two has other slots than whole bytes or a zero point. */
@@ -105,6 +105,64 @@ uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, cons
                        !qfw_is_asym(src->format.kind);
     return whole ? QFW_K(kernels, rescale_rows)(&c, rule)
                  : encode_tiles(kernels, src, dst, rule, c);
+}
+
+bool qfw_has_columns(const qfw_tensor *src, const qfw_tensor *dst, const qfw_encoding *how,
+                     const qfw_convert_hints *hints)
+{
+    const qfw_layout *l = &src->layout;
+    const bool sums = src->format.kind == QFW_SYM && src->format.container == 32;
+    const bool one = sums && l->group == 1 && l->inner == 1 && (l->shared != 0 || l->outer == 1) &&
+                     qfw_scales(&dst->layout) == 1 && dst->format.kind != QFW_FLOAT32;
+    const bool known = how->dynamic == 0 || (dst->format.kind == QFW_SYM && hints->absmax != NULL);
+    return hints->ratios != NULL && (!QFW_HAS_ANY_CONVERT || (one && known));
+}
+
+qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src,
+                               const qfw_tensor *dst, const qfw_encoding *how,
+                               const qfw_convert_hints *hints, uint64_t *saturated)
+{
+    const size_t rows = (size_t)src->layout.outer, columns = (size_t)src->layout.axis;
+    qfw_code_rule rule = {(qfw_rounding)how->rounding, 0, 0, 0};
+    qfw_code_range(&dst->format, &rule.qmin, &rule.qmax);
+    qfw_clear_last_byte(dst, qfw_elements(&dst->layout));
+    if (how->dynamic != 0) {
+        const qfw_num found = qfw_known_scale(src->scale, hints->absmax, qfw_scales(&src->layout),
+                                              (uint32_t)rule.qmax);
+        dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(dst->format.pow2));
+    }
+    rule.zp = qfw_is_asym(dst->format.kind) ? dst->zero_point[0] : 0;
+    qfw_find_ratios(kernels, src, dst, hints->ratios);
+    *saturated += qfw_encode_rows(kernels, src, dst, how, &rule, hints->ratios, rows, columns);
+    return QFW_OK;
+}
+
+bool qfw_has_sums(const qfw_tensor *src, const qfw_tensor *dst, const qfw_encoding *how,
+                  const qfw_convert_hints *hints)
+{
+    if (!QFW_HAS_ANY_CONVERT) {
+        return dst->format.kind != QFW_FLOAT32;
+    }
+    const bool known = how->dynamic == 0 || hints->absmax != NULL;
+    return src->format.kind == QFW_SYM && src->format.container == 32 &&
+           dst->format.kind == QFW_SYM && qfw_slot(&dst->format) == 8 && known &&
+           qfw_scales(&src->layout) == 1 && qfw_scales(&dst->layout) == 1;
+}
+
+qfw_status qfw_convert_sums(const qfw_kernels *kernels, const qfw_tensor *src,
+                            const qfw_tensor *dst, const qfw_encoding *how,
+                            const qfw_convert_hints *hints, uint64_t *saturated)
+{
+    const int32_t q = (1 << (dst->format.bits - 1)) - 1;
+    const qfw_code_rule rule = {(qfw_rounding)how->rounding, 0, -q, q};
+    if (how->dynamic != 0) {
+        const qfw_num found = qfw_known_scale(src->scale, hints->absmax, 1, (uint32_t)q);
+        dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(dst->format.pow2));
+    }
+    const qfw_ratio ratio = qfw_ratio_of(src->scale[0], dst->scale[0], dst->format.bits);
+    *saturated += QFW_K(kernels, rescale_s8)(src->codes, (size_t)qfw_elements(&src->layout), &ratio,
+                                             &rule, &how->key, how->first, dst->codes);
+    return QFW_OK;
 }
 
 void qfw_scales_s32_scalar(float s_in, const uint32_t *most, size_t n, uint32_t q, bool pow2,

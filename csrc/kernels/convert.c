@@ -97,14 +97,13 @@ static qfw_code_rule rule_of(const job *j, ptrdiff_t to)
 /* Codes of a run at the scale number `to`. */
 static void encode(const job *j, qfw_run run, ptrdiff_t to, uint64_t *saturated)
 {
-    const bool from_float = QFW_HAS_ANY_CONVERT && j->src->format.kind == QFW_FLOAT32;
+    const bool from_float = j->src->format.kind == QFW_FLOAT32;
     const int bits = qfw_signed_bits(&j->dst->format);
     const float s_out = j->dst->scale[to];
     const qfw_code_rule rule = rule_of(j, to);
     const qfw_ratio ratio =
         qfw_ratio_of(from_float ? s_out : j->src->scale[run.scale], s_out, bits);
-    if (!QFW_HAS_ANY_CONVERT ||
-        (has_int32(j) && j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8)) {
+    if (has_int32(j) && j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8) {
         *saturated += QFW_K(j->kernels, rescale_s8)(
             (const int32_t *)j->src->codes + run.first, (size_t)run.n, &ratio, &rule, &j->how->key,
             j->how->first + (uint64_t)run.first, (int8_t *)j->dst->codes + run.first);
@@ -213,20 +212,11 @@ static void encode_scale(const job *j, ptrdiff_t scale, uint64_t *saturated)
     }
 }
 
-/* An accumulator whose columns have scales of their own, to codes of one scale. */
-static bool has_columns(const job *j, ptrdiff_t scales)
-{
-    const qfw_layout *l = &j->src->layout;
-    const bool one = has_int32(j) && l->group == 1 && l->inner == 1 &&
-                     (l->shared != 0 || l->outer == 1) && scales == 1;
-    return j->hints->ratios != NULL && (!QFW_HAS_ANY_CONVERT || one);
-}
-
 static void to_float(const job *j, float *y)
 {
     const qfw_layout *l = &j->src->layout;
     const ptrdiff_t row = l->axis * l->inner, length = qfw_run_length(l), groups = qfw_groups(l);
-    const int32_t *sums = !QFW_HAS_ANY_CONVERT || has_int32(j) ? j->src->codes : NULL;
+    const bool sums = !QFW_HAS_ANY_CONVERT || has_int32(j);
     int32_t m[QFW_TILE];
     for (ptrdiff_t o = 0; o < l->outer; o++) {
         for (ptrdiff_t g = 0; g < groups; g++) {
@@ -234,12 +224,12 @@ static void to_float(const job *j, float *y)
             const ptrdiff_t first = o * row + g * length;
             const ptrdiff_t end = o * row + ((g + 1) * length < row ? (g + 1) * length : row);
             for (ptrdiff_t at = first, n; at < end; at += n) {
-                n = sums != NULL || end - at < QFW_TILE ? end - at : QFW_TILE;
-                if (sums == NULL) {
+                n = sums || end - at < QFW_TILE ? end - at : QFW_TILE;
+                if (!sums) {
                     qfw_load_codes(j->src, at, (size_t)n, scale, m);
                 }
-                QFW_K(j->kernels, floats_s32)(sums != NULL ? sums + at : m, (size_t)n,
-                                              j->src->scale[scale], y + at);
+                QFW_K(j->kernels, floats_s32)(sums ? (const int32_t *)j->src->codes + at : m,
+                                              (size_t)n, j->src->scale[scale], y + at);
             }
         }
     }
@@ -277,64 +267,27 @@ static qfw_status check_tensor(const qfw_tensor *t, bool has_scales, ptrdiff_t *
     return has_scales ? check_scales(t, *scales) : QFW_OK;
 }
 
-/* Rows of floats to plain int8 have a kernel of their own. */
-static bool has_row_kernel(const qfw_tensor *src, const qfw_tensor *dst)
-{
-    const qfw_format *f = &dst->format;
-    return src->format.kind == QFW_FLOAT32 && f->kind == QFW_SYM && qfw_slot(f) == 8 &&
-           (dst->layout.shared == 0 || dst->layout.outer == 1);
-}
-
-static qfw_status convert_rows(const job *j, uint64_t *saturated)
-{
-    const qfw_layout *l = &j->dst->layout;
-    const ptrdiff_t row = l->axis * l->inner, groups = qfw_groups(l);
-    for (ptrdiff_t o = 0; o < l->outer; o++) {
-        const qfw_row_encoding how = {(uint32_t)j->qmax,
-                                      j->how->dynamic != 0,
-                                      qfw_is_pow2(j->dst->format.pow2),
-                                      (qfw_rounding)j->how->rounding,
-                                      &j->how->key,
-                                      j->how->first + (uint64_t)(o * row)};
-        QFW_TRY(QFW_K(j->kernels, quantize_s8)(
-            (const float *)j->src->codes + o * row, (size_t)row, (size_t)qfw_run_length(l), &how,
-            j->dst->scale + o * groups, (int8_t *)j->dst->codes + o * row, saturated));
-    }
-    return QFW_OK;
-}
-
 static qfw_status encode_all(const job *j, ptrdiff_t elements, ptrdiff_t from, ptrdiff_t scales,
                              uint64_t *saturated)
 {
     const qfw_format *f = &j->dst->format;
-    if (QFW_HAS_PACKED && f->container == 0 && elements > 0) { /* the bits after the last code */
-        ((uint8_t *)j->dst->codes)[(elements * f->bits - 1) / 8] = 0;
-    }
-    if (QFW_HAS_ANY_CONVERT && has_singles(j, elements, from, scales)) {
+    qfw_clear_last_byte(j->dst, elements);
+    if (has_singles(j, elements, from, scales)) {
         const qfw_code_rule rule = rule_of(j, 0);
         *saturated += qfw_encode_singles(j->kernels, j->src, j->dst, j->how, &rule, elements);
         return QFW_OK;
     }
     const bool known =
         j->how->dynamic != 0 && j->hints->absmax != NULL && f->kind == QFW_SYM && scales == 1;
-    for (ptrdiff_t i = 0; i < (QFW_HAS_ANY_CONVERT ? scales : 1); i++) {
-        if (!QFW_HAS_ANY_CONVERT || known) {
+    for (ptrdiff_t i = 0; i < scales; i++) {
+        if (known) {
             const qfw_num found =
                 qfw_known_scale(j->src->scale, j->hints->absmax, from, (uint32_t)j->qmax);
             j->dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(f->pow2));
-        } else if (QFW_HAS_ANY_CONVERT && j->how->dynamic != 0) {
+        } else if (j->how->dynamic != 0) {
             QFW_TRY(find_scale(j, i));
         }
-        if (has_columns(j, scales)) {
-            const qfw_code_rule rule = rule_of(j, 0);
-            *saturated +=
-                qfw_encode_columns(j->kernels, j->src, j->dst, j->how, &rule, j->hints->ratios);
-        } else if (QFW_HAS_ANY_CONVERT) {
-            encode_scale(j, i, saturated);
-        } else {
-            const qfw_run all = {0, elements, 0};
-            encode(j, all, 0, saturated);
-        }
+        encode_scale(j, i, saturated);
     }
     return QFW_OK;
 }
@@ -354,14 +307,13 @@ static qfw_status check_job(const qfw_tensor *src, const qfw_tensor *dst, const 
     return accumulator || !rounds ? QFW_E_KIND : QFW_OK;
 }
 
-qfw_status qfw_convert_hinted(const qfw_kernels *kernels, const qfw_tensor *src,
-                              const qfw_tensor *dst, const qfw_encoding *how,
-                              const qfw_convert_hints *hints, uint64_t *saturated)
+qfw_status qfw_convert_any(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                           const qfw_encoding *how, const qfw_convert_hints *hints,
+                           uint64_t *saturated)
 {
     const ptrdiff_t n = qfw_elements(&src->layout), from = qfw_scales(&src->layout);
     const bool from_float = src->format.kind == QFW_FLOAT32;
     const bool to_floats = dst->format.kind == QFW_FLOAT32;
-    *saturated = 0;
     if (QFW_HAS_ANY_CONVERT && n == 0 && to_floats) {
         return QFW_OK;
     }
@@ -373,9 +325,6 @@ qfw_status qfw_convert_hinted(const qfw_kernels *kernels, const qfw_tensor *src,
     if (!to_floats) {
         qfw_code_range(&dst->format, &j.qmin, &j.qmax);
     }
-    if (QFW_HAS_ANY_CONVERT ? n > 0 && has_row_kernel(src, dst) : from_float) {
-        return convert_rows(&j, saturated);
-    }
     /* To find a range is to look at all. */
     if (QFW_HAS_ANY_CONVERT && from_float && (to_floats || how->dynamic == 0)) {
         QFW_TRY(qfw_finite_f32(kernels, src->codes, (size_t)n));
@@ -384,7 +333,8 @@ qfw_status qfw_convert_hinted(const qfw_kernels *kernels, const qfw_tensor *src,
         memcpy(dst->codes, src->codes, (size_t)n * sizeof(float));
         return QFW_OK;
     }
-    return encode_all(&j, n, from, qfw_scales(&dst->layout), saturated);
+    return QFW_HAS_ANY_CONVERT ? encode_all(&j, n, from, qfw_scales(&dst->layout), saturated)
+                               : QFW_E_KIND;
 }
 
 qfw_status qfw_convert(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,

@@ -83,6 +83,20 @@ uint32_t qfw_rescale_s32_scalar(const int32_t *a, const uint32_t *u, size_t n,
     }
 }
 
+/* To the nearest, half away: what most rows are. */
+static uint32_t encode_near(const float *x, size_t n, float s, int32_t q, int8_t *codes)
+{
+    const qfw_divisor d = qfw_divisor_of(s);
+    uint32_t saturated = 0;
+    for (const float *end = x + n; x < end; x++) {
+        const int32_t v = qfw_round_quotient(*x, &d, QFW_HALF_AWAY, 0);
+        const int32_t code = v > q ? q : v < -q ? -q : v;
+        saturated += QFW_TELLS_SATURATED && code != v ? 1u : 0u;
+        *codes++ = (int8_t)code;
+    }
+    return saturated;
+}
+
 static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_encoding *how,
                            uint64_t first, int8_t *codes)
 {
@@ -91,13 +105,6 @@ static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_enco
     const qfw_divisor d = qfw_divisor_of(s);
     qfw_draw_pair pair = {0, 0};
     uint32_t saturated = 0;
-    if (!QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY) {
-        for (size_t i = 0; i < n; i++) {
-            const int32_t v = qfw_round_quotient(x[i], &d, QFW_HALF_AWAY, 0);
-            codes[i] = (int8_t)qfw_code_of(v, &rule, &saturated);
-        }
-        return saturated;
-    }
     for (size_t i = 0; i < n; i++) {
         uint32_t u = 0;
         if (how->rounding == QFW_STOCHASTIC) {
@@ -126,7 +133,9 @@ qfw_status qfw_quantize_s8_scalar(const float *x, size_t n, size_t run, const qf
             const qfw_num top = qfw_num_f32(qfw_from_bits_f32((uint32_t)most));
             *scale = qfw_num_scale_f32(qfw_num_ratio_up(top, 1, how->q, 24), how->pow2);
         }
-        *saturated += encode_run(x + i, count, *scale, how, how->first + i, codes + i);
+        *saturated += !QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY
+                          ? encode_near(x + i, count, *scale, (int32_t)how->q, codes + i)
+                          : encode_run(x + i, count, *scale, how, how->first + i, codes + i);
     }
     return QFW_OK;
 }

@@ -1,6 +1,7 @@
 /* Kernels that firmware takes instead of a definition, against that: every length, any alignment. */
 #include "base/random.h"
 #include "kernels/kernels.h"
+#include "kernels/moved.h"
 #include "report.h"
 
 #if defined(__ARM_FEATURE_DSP)
