@@ -266,6 +266,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "ADAMW": any(op.name.endswith("adamw") or "_adamw_" in op.name for op in p.ops),
         "FAR_CODES": any(_is_far(p, op) for op in products),
         "F32_BIAS": not plain or any(op.has(3) and op.of(3).kind == _FLOAT32 for op in products),
+        "F32_MASK": any(op.has(4) and op.of(4).kind == _FLOAT32 for op in products),
         "S8_S16": (8, 16) in widths or ((16, 8) in widths and any_window),
         "S16_S8": (16, 8) in widths or ((8, 16) in widths and any_window),
         "S16_S16": (16, 16) in widths,

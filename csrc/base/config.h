@@ -87,6 +87,9 @@
 #ifndef QFW_HAS_S16_S16 /* products of int16 by int16 */
 #define QFW_HAS_S16_S16 1
 #endif
+#ifndef QFW_HAS_F32_MASK /* masks of floats on sums of integers */
+#define QFW_HAS_F32_MASK 1
+#endif
 #ifndef QFW_HAS_F32_PRODUCT /* products of floats */
 #define QFW_HAS_F32_PRODUCT 1
 #endif
@@ -123,7 +126,7 @@
       QFW_HAS_FAR_CODES && QFW_HAS_F32_BIAS && QFW_HAS_S8_S16 && QFW_HAS_S16_S8 &&              \
       QFW_HAS_S16_S16 && QFW_HAS_F32_PRODUCT && QFW_HAS_ANY_CONVERT && QFW_HAS_ANY_WIDEN &&     \
       QFW_HAS_ANY_MOVE && QFW_HAS_ANY_QUANTIZE && QFW_HAS_ANY_ROWS && QFW_HAS_BATCH &&          \
-      QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_PLACES == 8)
+      QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_HAS_F32_MASK && QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
 

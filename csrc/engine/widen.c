@@ -59,6 +59,12 @@ static pair scales_at(const qfw_call *call, ptrdiff_t i)
     return p;
 }
 
+/* Of numbers that are not negative: a > b, without a float's comparison. */
+static bool is_above(float a, float b)
+{
+    return qfw_bits_f32(a) > qfw_bits_f32(b);
+}
+
 static float sigma_of(const qfw_call *call, pair p)
 {
     const float own = call->at[1].t.scale[p.own];
@@ -89,12 +95,12 @@ static void find_scale(const qfw_call *call, ptrdiff_t to)
         for (ptrdiff_t i = run.first; i < run.first + run.n; i += alike(call, i)) {
             const pair p = scales_at(call, i);
             const float sigma = sigma_of(call, p);
-            const bool counts = sigma > most && !qfw_has_no_range(&call->at[1], p.own) &&
+            const bool counts = is_above(sigma, most) && !qfw_has_no_range(&call->at[1], p.own) &&
                                 (p.folded < 0 || !qfw_has_no_range(&call->at[2], p.folded));
             most = counts ? sigma : most;
         }
     }
-    dst->t.scale[to] = most > 0.0f ? qfw_scale_lift(most, -extra) : 1.0f;
+    dst->t.scale[to] = is_above(most, 0.0f) ? qfw_scale_lift(most, -extra) : 1.0f;
 }
 
 /* Any sharing of scales, a stretch at a time. */
@@ -111,7 +117,8 @@ static void widen_stretches(const qfw_call *call, const qfw_code_rule *rule)
         const qfw_run to = qfw_run_at(&dst->t.layout, i);
         const pair p = scales_at(call, i);
         const float sigma = sigma_of(call, p);
-        if (sigma != s_in || dst->t.scale[to.scale] != s_out) {
+        if (qfw_bits_f32(sigma) != qfw_bits_f32(s_in) ||
+            qfw_bits_f32(dst->t.scale[to.scale]) != qfw_bits_f32(s_out)) {
             s_in = sigma;
             s_out = dst->t.scale[to.scale];
             ratio = qfw_ratio_of(s_in, s_out, dst->plan->bits);
@@ -136,10 +143,10 @@ static void widen_columns(const qfw_call *call, const qfw_code_rule *rule, uint3
     float most = 0.0f, sigma[QFW_TILE];
     for (ptrdiff_t c = 0; c < columns; c++) {
         const float s = qfw_scale_mul(own, folded[c]);
-        most = s > most && !none && !qfw_has_no_range(&call->at[2], c) ? s : most;
+        most = is_above(s, most) && !none && !qfw_has_no_range(&call->at[2], c) ? s : most;
     }
     const int32_t extra = dst->plan->bits - qfw_signed_bits(&src->t.format);
-    dst->t.scale[0] = most > 0.0f ? qfw_scale_lift(most, -extra) : 1.0f;
+    dst->t.scale[0] = is_above(most, 0.0f) ? qfw_scale_lift(most, -extra) : 1.0f;
     for (size_t c = 0; c < wide; c += QFW_TILE) {
         const size_t n = wide - c < QFW_TILE ? wide - c : QFW_TILE;
         for (size_t k = 0; k < n; k++) {

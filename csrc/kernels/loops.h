@@ -173,7 +173,7 @@ static inline void loop_mask(int32_t *acc, size_t n, const void *mask, int32_t k
         }
         break;
     default:
-        for (size_t j = 0; j < n; j++) {
+        for (size_t j = 0; QFW_HAS_F32_MASK && j < n; j++) {
             acc[j] = ((const float *)mask)[first + j] > 0.0f ? acc[j] : 0;
         }
         break;
