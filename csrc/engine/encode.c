@@ -95,7 +95,8 @@ static qfw_status convert_to(const qfw_call *call, const qfw_operand *dst)
     const qfw_operand *src = &call->at[1], *gain = &call->at[3];
     const qfw_convert_hints hints = {src->absmax, call->at[2].t.codes};
     if (!QFW_HAS_HINDSIGHT || !qfw_has(call, 3)) {
-        return encode(call, src, dst, call->at[2].t.codes, 0);
+        const uint64_t first = (uint64_t)(QFW_ROWS_BEFORE(call) * dst->row);
+        return encode(call, src, dst, call->at[2].t.codes, first);
     }
     const bool one = src->plan->kind == QFW_FLOAT32 || call->op->param[ABSOLUTE] != 0;
     const float s_in = qfw_has(call, 4) ? call->at[4].t.scale[0] : one ? 1.0f : src->t.scale[0];

@@ -58,7 +58,20 @@ typedef struct {
     uint32_t seed; /* this micro-batch's */
     qfw_progress progress;
     bool infer; /* nothing is learnt from what is seen */
+#if !QFW_DIRECT
+    ptrdiff_t first; /* rows of the step before those of this call: it may be a part */
+#endif
 } qfw_call;
+
+#if QFW_DIRECT
+#define QFW_ROWS_BEFORE(call) 0
+#define QFW_SET_ROWS_BEFORE(call, rows) ((void)(call))
+#define QFW_RANGE static
+#else
+#define QFW_ROWS_BEFORE(call) ((call)->first)
+#define QFW_SET_ROWS_BEFORE(call, rows) ((call)->first = (rows))
+#define QFW_RANGE
+#endif
 
 typedef qfw_status qfw_op_fn(const qfw_call *call);
 
@@ -255,6 +268,14 @@ bool qfw_takes_outer(const qfw_operand *x, const qfw_operand *grad, ptrdiff_t ro
 /* Encodes e x^T, whose scale is sigma; e has a code for each row, x one for each column. */
 void qfw_encode_outer(const qfw_call *call, const qfw_operand *e, const qfw_operand *x, float sigma,
                       const qfw_operand *grad);
+
+/* ---- engine/gradient.c ---- */
+
+#if !QFW_DIRECT
+/* Rows from .. to - 1 of the gradient's matrix, where those of any number can be encoded. */
+qfw_status qfw_gradient_s32_rows(const qfw_call *call, ptrdiff_t from, ptrdiff_t to);
+qfw_status qfw_gradient_f32_rows(const qfw_call *call, ptrdiff_t from, ptrdiff_t to);
+#endif
 
 /* ---- engine/product.c ---- */
 

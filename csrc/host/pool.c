@@ -1,0 +1,94 @@
+/* A pool of threads for one net: its memory, its kernels and its operations. */
+#include "host/threads.h"
+
+enum { ROOM = 64 };
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + ROOM - 1) / ROOM * ROOM;
+}
+
+/* Where things lie, from the beginning of the pool on. */
+typedef struct {
+    size_t crew, scratch, results, end;
+    size_t scratch_bytes, result_bytes;
+} places;
+
+static places places_of(const qfw_plan_header *header, uint32_t threads)
+{
+    const qfw_plan_tensor *tensors = (const void *)(header + 1);
+    const qfw_plan_op *ops = (const void *)(tensors + header->tensors);
+    places p = {rounded(sizeof(qfw_host_pool)), 0, 0, 0, 0, 0};
+    for (uint32_t i = 0; i < header->ops; i++) {
+        size_t scratch, results;
+        qfw_split_needs(header, &ops[i], &scratch, &results);
+        p.scratch_bytes = scratch > p.scratch_bytes ? scratch : p.scratch_bytes;
+        p.result_bytes = results > p.result_bytes ? results : p.result_bytes;
+    }
+    p.scratch = p.crew + rounded(qfw_crew_bytes());
+    p.results = p.scratch + (threads - 1) * p.scratch_bytes;
+    p.end = p.results + (size_t)QFW_THREAD_PARTS * threads * p.result_bytes;
+    return p;
+}
+
+static qfw_status check(const void *plan, size_t plan_bytes, uint32_t threads)
+{
+    if (threads < 1 || threads > QFW_HOST_THREADS) {
+        return QFW_E_SIZE;
+    }
+    return qfw_crew_bytes() == 0 ? QFW_E_FEATURE : qfw_check_bytes(plan, plan_bytes);
+}
+
+qfw_status qfw_host_pool_size(const void *plan, size_t plan_bytes, uint32_t threads, size_t *bytes)
+{
+    QFW_TRY(check(plan, plan_bytes, threads));
+    *bytes = places_of(plan, threads).end;
+    return QFW_OK;
+}
+
+qfw_status qfw_host_pool_open(void *memory, size_t bytes, const void *plan, size_t plan_bytes,
+                              uint32_t threads, const qfw_kernels *kernels, qfw_host_pool **pool)
+{
+    if (memory == NULL || kernels == NULL || pool == NULL) {
+        return QFW_E_NULL;
+    }
+    QFW_TRY(check(plan, plan_bytes, threads));
+    const places p = places_of(plan, threads);
+    if (bytes < p.end || (uintptr_t)memory % ROOM != 0) {
+        return QFW_E_ARENA;
+    }
+    const qfw_ops *all = qfw_ops_all();
+    uint8_t *base = memory;
+    qfw_host_pool *made = memory;
+    memset(memory, 0, p.end);
+    made->table = *kernels;
+    made->kernels = kernels;
+    memcpy(made->lines, all->lines, all->count * sizeof *all->lines);
+    qfw_split_lines(made->lines, all->count);
+    made->ops.lines = made->lines;
+    made->ops.count = all->count;
+    made->threads = threads;
+    made->crew = (qfw_crew *)(void *)(base + p.crew);
+    made->scratch = base + p.scratch;
+    made->results = base + p.results;
+    made->scratch_bytes = p.scratch_bytes;
+    made->result_bytes = p.result_bytes;
+    QFW_TRY(qfw_crew_open(made->crew, threads));
+    *pool = made;
+    return QFW_OK;
+}
+
+const qfw_kernels *qfw_host_pool_kernels(const qfw_host_pool *pool)
+{
+    return &pool->table;
+}
+
+const qfw_ops *qfw_host_pool_ops(const qfw_host_pool *pool)
+{
+    return &pool->ops;
+}
+
+void qfw_host_pool_close(qfw_host_pool *pool)
+{
+    qfw_crew_close(pool->crew);
+}

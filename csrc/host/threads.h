@@ -1,0 +1,54 @@
+/* Work that a pool of threads does in parts. */
+#ifndef QFW_HOST_THREADS_H
+#define QFW_HOST_THREADS_H
+
+#include "engine/engine.h"
+
+/* Parts of a job for each thread: one that was held up leaves the rest to the others. */
+enum { QFW_THREAD_PARTS = 2 };
+
+/* Part number `part` of a job, by thread number `thread`, 0 being the caller's. */
+typedef qfw_status qfw_part_fn(const void *job, uint32_t part, uint32_t thread);
+
+/* The threads themselves: host/threads_posix.c, or none. */
+typedef struct qfw_crew qfw_crew;
+
+/* At the start of the caller's memory; the crew, scratch and results lie behind it. */
+struct qfw_host_pool {
+    qfw_kernels table; /* first: the kernels that a call has are its pool */
+    const qfw_kernels *kernels;
+    qfw_op_line lines[QFW_OP_COUNT];
+    qfw_ops ops;
+    uint32_t threads;
+    qfw_crew *crew;
+    uint8_t *scratch, *results;
+    size_t scratch_bytes; /* of each thread but the caller's */
+    size_t result_bytes;  /* of each part */
+};
+
+/* Bytes of a crew; 0 where there are no threads. */
+size_t qfw_crew_bytes(void);
+
+/* Starts threads - 1 threads, in memory that is aligned to 64 bytes. */
+qfw_status qfw_crew_open(qfw_crew *crew, uint32_t threads);
+void qfw_crew_close(qfw_crew *crew);
+
+/* Whether the crew is the caller's until qfw_crew_leave; false: it is at work for another. */
+bool qfw_crew_enter(qfw_crew *crew);
+void qfw_crew_leave(qfw_crew *crew);
+
+/* Does all parts, at most QFW_THREAD_PARTS for each thread; the largest status of theirs. */
+qfw_status qfw_crew_run(qfw_crew *crew, uint32_t parts, qfw_part_fn *run, const void *job);
+
+/* What a loop that waits does at each turn. */
+void qfw_host_pause(void);
+
+/* Whether a job's operations are split: host/split.c. Puts its lines in place of others of their
+ * number. */
+void qfw_split_lines(qfw_op_line *lines, size_t count);
+
+/* What a split of this operation takes at most, of each thread and of each part. */
+void qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op, size_t *scratch,
+                     size_t *results);
+
+#endif
