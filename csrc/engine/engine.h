@@ -60,17 +60,16 @@ typedef struct {
     bool infer; /* nothing is learnt from what is seen */
 #if !QFW_DIRECT
     ptrdiff_t first; /* rows of the step before those of this call: it may be a part */
+    bool summed;     /* a gradient's sums stand in its tile, which has room for all */
 #endif
 } qfw_call;
 
 #if QFW_DIRECT
 #define QFW_ROWS_BEFORE(call) 0
-#define QFW_SET_ROWS_BEFORE(call, rows) ((void)(call))
-#define QFW_RANGE static
+#define QFW_IS_SUMMED(call) false
 #else
 #define QFW_ROWS_BEFORE(call) ((call)->first)
-#define QFW_SET_ROWS_BEFORE(call, rows) ((call)->first = (rows))
-#define QFW_RANGE
+#define QFW_IS_SUMMED(call) ((call)->summed)
 #endif
 
 typedef qfw_status qfw_op_fn(const qfw_call *call);
@@ -272,9 +271,9 @@ void qfw_encode_outer(const qfw_call *call, const qfw_operand *e, const qfw_oper
 /* ---- engine/gradient.c ---- */
 
 #if !QFW_DIRECT
-/* Rows from .. to - 1 of the gradient's matrix, where those of any number can be encoded. */
-qfw_status qfw_gradient_s32_rows(const qfw_call *call, ptrdiff_t from, ptrdiff_t to);
-qfw_status qfw_gradient_f32_rows(const qfw_call *call, ptrdiff_t from, ptrdiff_t to);
+/* Sums of rows first .. first + n - 1 of the gradient's matrix: integers go to the beginning of the tile
+ * at place 3, place `patches` having room for patches of an image; floats where they belong. */
+void qfw_gradient_sums(const qfw_call *call, int patches, ptrdiff_t first, ptrdiff_t n);
 #endif
 
 /* ---- engine/product.c ---- */

@@ -175,6 +175,9 @@ static qfw_tensor accumulate(const qfw_call *call, int patches, ptrdiff_t first,
     qfw_tensor t = tile->t;
     t.layout.axis = t.layout.group = n * s.in;
     t.scale[0] = sigma_of(call);
+    if (QFW_IS_SUMMED(call)) {
+        return t;
+    }
     if (!qfw_has(call, 2)) {
         sum_rows(call, s, first, n, t.codes);
     } else if (is_diagonal(call)) {
@@ -229,26 +232,6 @@ static bool is_single(const qfw_call *call, sizes s)
            call->op->param[SHIFT] == 0;
 }
 
-QFW_RANGE qfw_status qfw_gradient_s32_rows(const qfw_call *call, ptrdiff_t from, ptrdiff_t to)
-{
-    const qfw_operand *grad = &call->at[0];
-    const sizes s = sizes_of(call);
-    const ptrdiff_t tile = tile_of(call);
-    float *joint = call->at[4].t.codes;
-    for (ptrdiff_t o = from; o < to; o += tile) {
-        const ptrdiff_t n = to - o < tile ? to - o : tile;
-        const qfw_tensor acc = accumulate(call, STORED_PATCHES, o, n);
-        qfw_operand part = *grad, sums = call->at[3];
-        sums.t = acc;
-        sums.absmax = NULL; /* of the whole tile, which is not what the scales are for */
-        part.t = qfw_rows_of(grad, s.in, o, n);
-        part.scales = part.scales * n / s.out;
-        QFW_TRY(qfw_adds(call) ? qfw_add_part(call, &sums, &part, (uint64_t)(o * s.in), joint)
-                               : qfw_encode_part(call, &sums, &part, (uint64_t)(o * s.in)));
-    }
-    return QFW_OK;
-}
-
 qfw_status qfw_op_gradient_s32(const qfw_call *call)
 {
     const qfw_operand *grad = &call->at[0];
@@ -258,7 +241,20 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
         qfw_encode_outer(call, &call->at[1], &call->at[2], sigma_of(call), grad);
         return QFW_OK;
     }
-    return qfw_gradient_s32_rows(call, 0, s.out);
+    const ptrdiff_t tile = tile_of(call);
+    float *joint = call->at[4].t.codes;
+    for (ptrdiff_t o = 0; o < s.out; o += tile) {
+        const ptrdiff_t n = s.out - o < tile ? s.out - o : tile;
+        const qfw_tensor acc = accumulate(call, STORED_PATCHES, o, n);
+        qfw_operand part = *grad, from = call->at[3];
+        from.t = acc;
+        from.absmax = NULL; /* of the whole tile, which is not what the scales are for */
+        part.t = qfw_rows_of(grad, s.in, o, n);
+        part.scales = part.scales * n / s.out;
+        QFW_TRY(qfw_adds(call) ? qfw_add_part(call, &from, &part, (uint64_t)(o * s.in), joint)
+                               : qfw_encode_part(call, &from, &part, (uint64_t)(o * s.in)));
+    }
+    return QFW_OK;
 }
 
 /* ---- fused ---- */
@@ -375,26 +371,32 @@ static void sum_f32(const qfw_call *call, ptrdiff_t first, ptrdiff_t n, float *s
     }
 }
 
-QFW_RANGE qfw_status qfw_gradient_f32_rows(const qfw_call *call, ptrdiff_t from, ptrdiff_t to)
+#if !QFW_DIRECT
+void qfw_gradient_sums(const qfw_call *call, int patches, ptrdiff_t first, ptrdiff_t n)
+{
+    if (call->at[1].plan->kind == QFW_FLOAT32) {
+        sum_f32(call, first, n, (float *)call->at[0].t.codes + first * sizes_of(call).in);
+    } else {
+        (void)accumulate(call, patches, first, n);
+    }
+}
+#endif
+
+qfw_status qfw_op_gradient_f32(const qfw_call *call)
 {
     const sizes s = sizes_of(call);
     float *grad = call->at[0].t.codes, *sum = call->at[3].t.codes;
     if (!qfw_adds(call)) {
-        sum_f32(call, from, to - from, grad + from * s.in);
+        sum_f32(call, 0, s.out, grad);
         return QFW_OK;
     }
     const ptrdiff_t tile = tile_of(call);
-    for (ptrdiff_t o = from; o < to; o += tile) {
-        const ptrdiff_t n = to - o < tile ? to - o : tile;
+    for (ptrdiff_t o = 0; o < s.out; o += tile) {
+        const ptrdiff_t n = s.out - o < tile ? s.out - o : tile;
         sum_f32(call, o, n, sum);
         for (ptrdiff_t i = 0; i < n * s.in; i++) {
             grad[o * s.in + i] += sum[i];
         }
     }
     return QFW_OK;
-}
-
-qfw_status qfw_op_gradient_f32(const qfw_call *call)
-{
-    return qfw_gradient_f32_rows(call, 0, sizes_of(call).out);
 }

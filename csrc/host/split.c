@@ -9,23 +9,9 @@
  *
  * Each part writes shared scales and absmaxes to results of its own, and each thread has scratch of its
  * own. What is too little to be worth it is done by the caller alone. */
-#include "host/threads.h"
-#include "engine/pool.h"
-
-/* Work, in elements or eight products, below which one thread is as fast. */
-enum { LEAST = 8192, PRODUCTS = 16 };
+#include "host/split.h"
 
 enum { ROOM = 64 }; /* results and scratch begin at multiples of a cache line */
-
-typedef struct {
-    qfw_host_pool *pool;
-    const qfw_call *call;
-    qfw_op_fn *run;
-    ptrdiff_t units; /* rows of the step, or of the gradient */
-    uint32_t parts;
-    uint16_t places[QFW_OP_TENSORS];
-    bool in_place; /* codes are made at the beginning of what they are made of, then moved */
-} job;
 
 /* ---- operands ---- */
 
@@ -43,33 +29,10 @@ static ptrdiff_t element_bits(const qfw_plan_tensor *p)
                                                         : 32;
 }
 
-static bool has_rows(const qfw_operand *x)
-{
-    return x->plan->rows != QFW_NO_ROWS;
-}
-
-static bool is_written(const uint16_t *places, int k)
-{
-    return (places[k] & QFW_IS_WRITTEN) != 0;
-}
-
-/* Memory of an operation's own. */
-static bool is_scratch(const qfw_operand *x)
-{
-    return !has_rows(x) && x->plan->role == QFW_SCRATCH;
-}
-
-/* Whether its scales serve rows of several parts. */
-static bool shares_scales(const qfw_operand *x)
-{
-    return has_rows(x) && x->scales > 0 && !qfw_by_rows(x);
-}
-
-/* Whether some of its rows, from any on, are a tensor too. */
-static bool has_parts(const qfw_operand *x)
+bool qfw_has_parts(const qfw_operand *x)
 {
     const qfw_plan_tensor *p = x->plan;
-    if (!has_rows(x)) {
+    if (!qfw_has_rows(x)) {
         return true;
     }
     const bool outermost = p->rows == QFW_ROWS_OUTER || p->outer == 1;
@@ -77,11 +40,10 @@ static bool has_parts(const qfw_operand *x)
     return outermost && scales && x->row * element_bits(p) % 8 == 0;
 }
 
-/* Rows first .. first + rows - 1 of x, a tensor over `all` rows. */
-static void take_rows(qfw_operand *x, ptrdiff_t all, ptrdiff_t first, ptrdiff_t rows)
+void qfw_take_rows(qfw_operand *x, ptrdiff_t all, ptrdiff_t first, ptrdiff_t rows)
 {
     const qfw_operand whole = *x;
-    if (!has_rows(x)) {
+    if (!qfw_has_rows(x)) {
         return;
     }
     const ptrdiff_t scales = qfw_by_rows(x) ? first * (whole.scales / all) : 0;
@@ -108,30 +70,33 @@ static size_t results_of(const qfw_operand *x)
     return rounded(n * sizeof(float)) + rounded(n * sizeof(uint16_t)) + rounded(n * sizeof(uint32_t));
 }
 
-/* Scales of the part's own, as they stand now; zero points and absmax where there are any. */
-static void own_scales(qfw_operand *x, uint8_t **at)
+/* Scales of the part's own, with zero points and absmax where there are any: as they stand now, or
+ * still to be found. */
+static void own_scales(qfw_operand *x, bool found, uint8_t **at)
 {
     const size_t n = (size_t)x->scales;
     float *scale = taken(at, n * sizeof *scale);
     uint16_t *zero = taken(at, n * sizeof *zero);
     uint32_t *absmax = taken(at, n * sizeof *absmax);
-    memcpy(scale, x->t.scale, n * sizeof *scale);
-    x->t.scale = scale;
-    if (x->t.zero_point != NULL) {
+    if (found) {
+        memcpy(scale, x->t.scale, n * sizeof *scale);
+    }
+    if (found && x->t.zero_point != NULL) {
         memcpy(zero, x->t.zero_point, n * sizeof *zero);
-        x->t.zero_point = zero;
     }
-    if (x->absmax != NULL) {
+    if (found && x->absmax != NULL) {
         memcpy(absmax, x->absmax, n * sizeof *absmax);
-        x->absmax = absmax;
     }
+    x->t.scale = scale;
+    x->t.zero_point = x->t.zero_point != NULL ? zero : NULL;
+    x->absmax = x->absmax != NULL ? absmax : NULL;
 }
 
 static void own_codes(qfw_operand *x, uint8_t **at)
 {
     x->t.codes = taken(at, (size_t)qfw_codes_bytes(x));
     if (x->scales > 0) {
-        own_scales(x, at);
+        own_scales(x, false, at);
     }
 }
 
@@ -165,15 +130,18 @@ void qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op, size_
     }
     for (int k = 0; k < QFW_OP_TENSORS; k++) {
         qfw_operand x;
-        if (op->tensor[k] >= header->tensors || !is_written(places, k) ||
+        if (op->tensor[k] >= header->tensors || !qfw_is_written(places, k) ||
             qfw_measure(&tensors[op->tensor[k]], header->batch, &x) != QFW_OK) {
             continue;
         }
-        if (is_scratch(&x)) {
+        if (qfw_is_scratch(&x)) {
             *scratch += rounded((size_t)qfw_codes_bytes(&x)) + results_of(&x);
-        } else if (shares_scales(&x)) {
+        } else if (qfw_shares_scales(&x)) {
             *results += results_of(&x);
         }
+    }
+    if (qfw_window_of(header, op) != NULL && qfw_patches_place(op->kernel) != 0) {
+        *results += *scratch; /* sums of some rows of the step, which are scratch of the whole */
     }
 }
 
@@ -192,13 +160,13 @@ static ptrdiff_t row_bits(const qfw_operand *x)
 
 /* Whether no part writes what another reads: tensors are apart, or row lies on row; or codes lie over
  * what they are made of (place 1), which in_place then is about. */
-static bool are_apart(job *j)
+static bool are_apart(qfw_job *j)
 {
     const qfw_call *call = j->call;
     for (int k = 0; k < QFW_OP_TENSORS; k++) {
         for (int i = 0; i < QFW_OP_TENSORS; i++) {
             const qfw_operand *to = &call->at[k], *from = &call->at[i];
-            if (i == k || !qfw_has(call, k) || !qfw_has(call, i) || !is_written(j->places, k) ||
+            if (i == k || !qfw_has(call, k) || !qfw_has(call, i) || !qfw_is_written(j->places, k) ||
                 !overlap(to, from) ||
                 (to->t.codes == from->t.codes && row_bits(to) == row_bits(from))) {
                 continue;
@@ -214,7 +182,7 @@ static bool are_apart(job *j)
 }
 
 /* Nothing is counted, and the pool has room. */
-static bool fits(const job *j)
+static bool fits(const qfw_job *j)
 {
     size_t scratch = 0, results = 0;
     for (int k = 0; k < QFW_OP_TENSORS; k++) {
@@ -225,29 +193,28 @@ static bool fits(const job *j)
         if (QFW_COUNTER(x) != NULL) {
             return false;
         }
-        if (is_written(j->places, k) && is_scratch(x)) {
+        if (qfw_is_written(j->places, k) && qfw_is_scratch(x)) {
             scratch += rounded((size_t)qfw_codes_bytes(x)) + results_of(x);
-        } else if (is_written(j->places, k) && shares_scales(x)) {
+        } else if (qfw_is_written(j->places, k) && qfw_shares_scales(x)) {
             results += results_of(x);
         }
     }
     return scratch <= j->pool->scratch_bytes && results <= j->pool->result_bytes;
 }
 
-static job job_of(const qfw_call *call, qfw_op_fn *run, ptrdiff_t units)
+qfw_job qfw_job_of(const qfw_call *call, qfw_op_fn *run, ptrdiff_t units)
 {
     /* The table is a pool's first member, and these lines come with it. */
     qfw_host_pool *pool = (qfw_host_pool *)(uintptr_t)call->kernels;
     const ptrdiff_t most = (ptrdiff_t)QFW_THREAD_PARTS * pool->threads;
-    job j = {pool, call, run, units, (uint32_t)(units < most ? units : most), {0}, false};
+    qfw_job j = {pool, call, run, units, (uint32_t)(units < most ? units : most), {0}, false};
     (void)qfw_op_name(call->op->kernel, j.places);
     return j;
 }
 
 /* ---- parts ---- */
 
-/* The call as this thread makes it for this part, its rows still being all. */
-static qfw_call own_call(const job *j, uint32_t part, uint32_t thread)
+qfw_call qfw_own_call(const qfw_job *j, uint32_t part, uint32_t thread)
 {
     qfw_call own = *j->call;
     uint8_t *results = j->pool->results + part * j->pool->result_bytes;
@@ -256,208 +223,81 @@ static qfw_call own_call(const job *j, uint32_t part, uint32_t thread)
     own.kernels = j->pool->kernels;
     for (int k = 0; k < QFW_OP_TENSORS; k++) {
         qfw_operand *x = &own.at[k];
-        if (!qfw_has(&own, k) || !is_written(j->places, k)) {
+        if (!qfw_has(&own, k) || !qfw_is_written(j->places, k)) {
             continue;
         }
-        if (is_scratch(x) && thread > 0) {
+        if (qfw_is_scratch(x) && thread > 0) {
             own_codes(x, &scratch);
-        } else if (shares_scales(x)) {
-            own_scales(x, &results);
+        } else if (qfw_shares_scales(x)) {
+            const bool same = qfw_has(&own, 1) && x->t.scale == own.at[1].t.scale;
+            own_scales(x, same || (j->places[k] & QFW_IS_READ) != 0, &results);
         }
     }
     return own;
 }
 
-static ptrdiff_t first_of(const job *j, uint32_t part)
+ptrdiff_t qfw_first_of(const qfw_job *j, uint32_t part)
 {
     return j->units * (ptrdiff_t)part / (ptrdiff_t)j->parts;
 }
 
-static qfw_status run_rows(const void *of, uint32_t part, uint32_t thread)
-{
-    const job *j = of;
-    const ptrdiff_t first = first_of(j, part), rows = first_of(j, part + 1) - first;
-    qfw_call own = own_call(j, part, thread);
-    for (int k = 0; k < QFW_OP_TENSORS; k++) {
-        if (qfw_has(&own, k)) {
-            take_rows(&own.at[k], j->units, first, rows);
-        }
-    }
-    /* The range of a row of its own is not that of all. */
-    if (qfw_has(&own, 1) && qfw_by_rows(&own.at[0]) && shares_scales(&own.at[1])) {
-        own.at[1].absmax = NULL;
-    }
-    own.at[0].t.codes = j->in_place ? own.at[1].t.codes : own.at[0].t.codes;
-    own.rows = (int32_t)rows;
-    own.first = first;
-    return j->run(&own);
-}
-
-/* What parts left apart comes together, in their order: codes that were made in place lie before what
- * has not been moved yet. */
-static void gather_all(const job *j)
+/* Codes that were made in place go where they belong, in the parts' order: that is never behind what has
+ * not been moved yet. */
+static void move_all(const qfw_job *j)
 {
     const qfw_operand *to = &j->call->at[0], *from = &j->call->at[1];
+    for (uint32_t part = 0; j->in_place && part < j->parts; part++) {
+        const ptrdiff_t first = qfw_first_of(j, part), rows = qfw_first_of(j, part + 1) - first;
+        memmove((uint8_t *)to->t.codes + first * row_bits(to) / 8,
+                (const uint8_t *)from->t.codes + first * row_bits(from) / 8,
+                (size_t)(rows * row_bits(to) / 8));
+    }
+}
+
+/* Scales come last: they may lie among what was moved. */
+static void gather_all(const qfw_job *j)
+{
     for (uint32_t part = 0; part < j->parts; part++) {
         uint8_t *results = j->pool->results + part * j->pool->result_bytes;
-        const ptrdiff_t first = first_of(j, part), rows = first_of(j, part + 1) - first;
-        if (j->in_place) {
-            memmove((uint8_t *)to->t.codes + first * row_bits(to) / 8,
-                    (const uint8_t *)from->t.codes + first * row_bits(from) / 8,
-                    (size_t)(rows * row_bits(to) / 8));
-        }
         for (int k = 0; k < QFW_OP_TENSORS; k++) {
             const qfw_operand *x = &j->call->at[k];
-            if (qfw_has(j->call, k) && is_written(j->places, k) && shares_scales(x)) {
+            if (qfw_has(j->call, k) && qfw_is_written(j->places, k) && qfw_shares_scales(x)) {
                 gather(x, &results, part == 0);
             }
         }
     }
 }
 
-static qfw_status run_all(job *j, qfw_part_fn *part)
+qfw_status qfw_end_rows(const qfw_job *j)
+{
+    move_all(j);
+    gather_all(j);
+    return QFW_OK;
+}
+
+qfw_status qfw_split(qfw_job *j, qfw_part_fn *part, qfw_end_fn *end)
 {
     if (!are_apart(j) || !fits(j) || !qfw_crew_enter(j->pool->crew)) {
         return j->run(j->call);
     }
-    const qfw_status status = qfw_crew_run(j->pool->crew, j->parts, part, j);
-    if (status == QFW_OK) {
-        gather_all(j);
-    }
+    qfw_status status = qfw_crew_run(j->pool->crew, j->parts, part, j);
+    status = status == QFW_OK ? end(j) : status;
     qfw_crew_leave(j->pool->crew);
     return status;
 }
 
-/* ---- rows of the step ---- */
-
-static qfw_status by_rows(const qfw_call *call, qfw_op_fn *run, bool may, ptrdiff_t work)
-{
-    bool rows = call->rows > 1 && may && work >= LEAST;
-    for (int k = 0; rows && k < QFW_OP_TENSORS; k++) {
-        rows = !qfw_has(call, k) || has_parts(&call->at[k]);
-    }
-    job j = job_of(call, run, call->rows);
-    return rows ? run_all(&j, run_rows) : run(call);
-}
-
-/* Elements of the larger of two places. */
-static ptrdiff_t elements(const qfw_call *call)
-{
-    return call->at[0].n > call->at[1].n ? call->at[0].n : call->at[1].n;
-}
-
-/* Products of a product. */
-static ptrdiff_t products(const qfw_call *call)
-{
-    const qfw_operand *b = &call->at[2];
-    const ptrdiff_t positions = qfw_positions_of(call->op, 3);
-    return qfw_times(qfw_times(call->rows, positions), b->n) / PRODUCTS;
-}
-
-/* Not where a range is watched. */
-static qfw_status split_product_s32(const qfw_call *call)
-{
-    return by_rows(call, qfw_op_product_s32, !qfw_has(call, 7), products(call));
-}
-
-static qfw_status split_product_f32(const qfw_call *call)
-{
-    return by_rows(call, qfw_op_product_f32, true, products(call));
-}
-
-/* Where scales are known, or each row has its own. */
-static bool has_known_scales(const qfw_call *call)
-{
-    const qfw_operand *dst = &call->at[0], *src = &call->at[1];
-    const bool sums = src->absmax != NULL && dst->plan->kind == QFW_SYM && dst->scales == 1;
-    return dst->plan->kind == QFW_FLOAT32 || qfw_by_rows(dst) || qfw_same_codes(src, dst) ||
-           dst->plan->range == QFW_FIXED || sums;
-}
-
-static qfw_status split_convert(const qfw_call *call)
-{
-    return by_rows(call, qfw_op_convert, !qfw_has(call, 3) && has_known_scales(call),
-                   elements(call));
-}
-
-/* A scale of 1 may be that of zeros alone, which only all rows tell. */
-static qfw_status split_widen(const qfw_call *call)
-{
-    const qfw_operand *src = &call->at[1], *by = &call->at[2];
-    const bool one = src->scales == 1 && shares_scales(src) && src->t.scale[0] != 1.0f;
-    const bool may = one && (!qfw_has(call, 2) || !has_rows(by));
-    return by_rows(call, qfw_op_widen, may, elements(call));
-}
-
-#define BY_ELEMENTS(name)                                                    \
-    static qfw_status split_##name(const qfw_call *call)                     \
-    {                                                                        \
-        return by_rows(call, qfw_op_##name, true, elements(call));           \
-    }
-
-BY_ELEMENTS(relu)
-BY_ELEMENTS(mask)
-BY_ELEMENTS(max_pool)
-BY_ELEMENTS(max_pool_back)
-BY_ELEMENTS(avg_pool_s32)
-BY_ELEMENTS(avg_pool_f32)
-BY_ELEMENTS(avg_pool_back_s32)
-BY_ELEMENTS(avg_pool_back_f32)
-
-/* ---- rows of a gradient ---- */
-
-static qfw_status run_gradient_s32(const void *of, uint32_t part, uint32_t thread)
-{
-    const job *j = of;
-    const qfw_call own = own_call(j, part, thread);
-    return qfw_gradient_s32_rows(&own, first_of(j, part), first_of(j, part + 1));
-}
-
-static qfw_status run_gradient_f32(const void *of, uint32_t part, uint32_t thread)
-{
-    const job *j = of;
-    const qfw_call own = own_call(j, part, thread);
-    return qfw_gradient_f32_rows(&own, first_of(j, part), first_of(j, part + 1));
-}
-
-static qfw_status by_outputs(const qfw_call *call, qfw_op_fn *run, qfw_part_fn *part)
-{
-    enum { POSITIONS = 11 };
-    const qfw_operand *grad = &call->at[0], *e = &call->at[1];
-    const ptrdiff_t terms = qfw_times(call->rows, qfw_positions_of(call->op, POSITIONS));
-    const ptrdiff_t out = e->n / terms, in = grad->n / out;
-    job j = job_of(call, run, out);
-    const bool may = out > 1 && terms > 1 && qfw_has_rows_of(grad, in, 1) &&
-                     qfw_times(terms, grad->n) / PRODUCTS >= LEAST;
-    return may ? run_all(&j, part) : run(call);
-}
-
-static qfw_status split_gradient_s32(const qfw_call *call)
-{
-    return by_outputs(call, qfw_op_gradient_s32, run_gradient_s32);
-}
-
-static qfw_status split_gradient_f32(const qfw_call *call)
-{
-    return by_outputs(call, qfw_op_gradient_f32, run_gradient_f32);
-}
-
 /* ---- the list ---- */
 
-#define LINE(name) {split_##name, QFW_NUMBER_##name, QFW_READS_##name}
-
-static const qfw_op_line splits[] = {
-    LINE(product_s32),       LINE(product_f32),       LINE(convert),       LINE(widen),
-    LINE(relu),              LINE(mask),              LINE(max_pool),      LINE(max_pool_back),
-    LINE(avg_pool_s32),      LINE(avg_pool_f32),      LINE(gradient_s32),  LINE(gradient_f32),
-    LINE(avg_pool_back_s32), LINE(avg_pool_back_f32),
-};
+static void put_lines(qfw_op_line *lines, size_t count, const qfw_op_line *others, size_t n)
+{
+    for (size_t i = 0; i < count * n; i++) {
+        qfw_op_line *line = &lines[i / n];
+        *line = line->kernel == others[i % n].kernel ? others[i % n] : *line;
+    }
+}
 
 void qfw_split_lines(qfw_op_line *lines, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        for (size_t k = 0; k < sizeof splits / sizeof splits[0]; k++) {
-            lines[i] = lines[i].kernel == splits[k].kernel ? splits[k] : lines[i];
-        }
-    }
+    put_lines(lines, count, qfw_row_splits, qfw_row_split_count);
+    put_lines(lines, count, qfw_gradient_splits, qfw_gradient_split_count);
 }

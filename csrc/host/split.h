@@ -1,0 +1,75 @@
+/* Operations in parts: what splits share. */
+#ifndef QFW_HOST_SPLIT_H
+#define QFW_HOST_SPLIT_H
+
+#include "host/threads.h"
+
+/* Work below which one thread is as fast: elements, and products for each of those. */
+enum { QFW_SPLIT_LEAST = 8192, QFW_SPLIT_PRODUCTS = 16 };
+
+typedef struct {
+    qfw_host_pool *pool;
+    const qfw_call *call;
+    qfw_op_fn *run;
+    ptrdiff_t units; /* rows of the step, or of a gradient */
+    uint32_t parts;
+    uint16_t places[QFW_OP_TENSORS];
+    bool in_place; /* codes are made at the beginning of what they are made of, then moved */
+} qfw_job;
+
+static inline bool qfw_has_rows(const qfw_operand *x)
+{
+    return x->plan->rows != QFW_NO_ROWS;
+}
+
+static inline bool qfw_is_written(const uint16_t *places, int k)
+{
+    return (places[k] & QFW_IS_WRITTEN) != 0;
+}
+
+/* Memory of an operation's own. */
+static inline bool qfw_is_scratch(const qfw_operand *x)
+{
+    return !qfw_has_rows(x) && x->plan->role == QFW_SCRATCH;
+}
+
+/* Whether its scales serve rows of several parts. */
+static inline bool qfw_shares_scales(const qfw_operand *x)
+{
+    return qfw_has_rows(x) && x->scales > 0 && !qfw_by_rows(x);
+}
+
+/* Whether some of its rows, from any on, are a tensor too. */
+bool qfw_has_parts(const qfw_operand *x);
+
+/* Rows first .. first + rows - 1 of x, a tensor over `all` rows. */
+void qfw_take_rows(qfw_operand *x, ptrdiff_t all, ptrdiff_t first, ptrdiff_t rows);
+
+/* A job of `units` units, of a call that has a pool's kernels. */
+qfw_job qfw_job_of(const qfw_call *call, qfw_op_fn *run, ptrdiff_t units);
+
+/* The first unit of a part. */
+ptrdiff_t qfw_first_of(const qfw_job *job, uint32_t part);
+
+/* The call as a thread makes it for a part, its rows still being all. */
+qfw_call qfw_own_call(const qfw_job *job, uint32_t part, uint32_t thread);
+
+/* What is left to do after the parts. */
+typedef qfw_status qfw_end_fn(const qfw_job *job);
+
+/* Puts together what parts by rows left. */
+qfw_end_fn qfw_end_rows;
+
+/* Does all parts and the end; or, where that cannot be, the whole operation. */
+qfw_status qfw_split(qfw_job *job, qfw_part_fn *part, qfw_end_fn *end);
+
+/* Where an operation that makes a gradient in integers has room for patches; 0: it is none. */
+int qfw_patches_place(uint32_t kernel);
+
+/* Operations by rows of the step, and gradients. */
+extern const qfw_op_line qfw_row_splits[];
+extern const size_t qfw_row_split_count;
+extern const qfw_op_line qfw_gradient_splits[];
+extern const size_t qfw_gradient_split_count;
+
+#endif

@@ -1,0 +1,107 @@
+/* Operations that are split by rows of the step, and when. */
+#include "host/split.h"
+
+static qfw_status run_rows(const void *of, uint32_t part, uint32_t thread)
+{
+    const qfw_job *j = of;
+    const ptrdiff_t first = qfw_first_of(j, part), rows = qfw_first_of(j, part + 1) - first;
+    qfw_call own = qfw_own_call(j, part, thread);
+    for (int k = 0; k < QFW_OP_TENSORS; k++) {
+        if (qfw_has(&own, k)) {
+            qfw_take_rows(&own.at[k], j->units, first, rows);
+        }
+    }
+    /* The range of a row of its own is not that of all. */
+    if (qfw_has(&own, 1) && qfw_by_rows(&own.at[0]) && qfw_shares_scales(&own.at[1])) {
+        own.at[1].absmax = NULL;
+    }
+    own.at[0].t.codes = j->in_place ? own.at[1].t.codes : own.at[0].t.codes;
+    own.rows = (int32_t)rows;
+    own.first = first;
+    return j->run(&own);
+}
+
+static qfw_status by_rows(const qfw_call *call, qfw_op_fn *run, bool may, ptrdiff_t work)
+{
+    bool rows = call->rows > 1 && may && work >= QFW_SPLIT_LEAST;
+    for (int k = 0; rows && k < QFW_OP_TENSORS; k++) {
+        rows = !qfw_has(call, k) || qfw_has_parts(&call->at[k]);
+    }
+    qfw_job j = qfw_job_of(call, run, call->rows);
+    return rows ? qfw_split(&j, run_rows, qfw_end_rows) : run(call);
+}
+
+/* Elements of the larger of two places. */
+static ptrdiff_t elements(const qfw_call *call)
+{
+    return call->at[0].n > call->at[1].n ? call->at[0].n : call->at[1].n;
+}
+
+/* Products of a product. */
+static ptrdiff_t products(const qfw_call *call)
+{
+    const qfw_operand *b = &call->at[2];
+    const ptrdiff_t positions = qfw_positions_of(call->op, 3);
+    return qfw_times(qfw_times(call->rows, positions), b->n) / QFW_SPLIT_PRODUCTS;
+}
+
+/* Not where a range is watched. */
+static qfw_status split_product_s32(const qfw_call *call)
+{
+    return by_rows(call, qfw_op_product_s32, !qfw_has(call, 7), products(call));
+}
+
+static qfw_status split_product_f32(const qfw_call *call)
+{
+    return by_rows(call, qfw_op_product_f32, true, products(call));
+}
+
+/* Where scales are known, or each row has its own. */
+static bool has_known_scales(const qfw_call *call)
+{
+    const qfw_operand *dst = &call->at[0], *src = &call->at[1];
+    const bool sums = src->absmax != NULL && dst->plan->kind == QFW_SYM && dst->scales == 1;
+    return dst->plan->kind == QFW_FLOAT32 || qfw_by_rows(dst) || qfw_same_codes(src, dst) ||
+           dst->plan->range == QFW_FIXED || sums;
+}
+
+static qfw_status split_convert(const qfw_call *call)
+{
+    return by_rows(call, qfw_op_convert, !qfw_has(call, 3) && has_known_scales(call),
+                   elements(call));
+}
+
+/* A scale of 1 may be that of zeros alone, which only all rows tell. */
+static qfw_status split_widen(const qfw_call *call)
+{
+    const qfw_operand *src = &call->at[1], *by = &call->at[2];
+    const bool one = src->scales == 1 && qfw_shares_scales(src) && src->t.scale[0] != 1.0f;
+    const bool may = one && (!qfw_has(call, 2) || !qfw_has_rows(by));
+    return by_rows(call, qfw_op_widen, may, elements(call));
+}
+
+#define BY_ELEMENTS(name)                                                    \
+    static qfw_status split_##name(const qfw_call *call)                     \
+    {                                                                        \
+        return by_rows(call, qfw_op_##name, true, elements(call));           \
+    }
+
+BY_ELEMENTS(relu)
+BY_ELEMENTS(mask)
+BY_ELEMENTS(max_pool)
+BY_ELEMENTS(max_pool_back)
+BY_ELEMENTS(avg_pool_s32)
+BY_ELEMENTS(avg_pool_f32)
+BY_ELEMENTS(avg_pool_back_s32)
+BY_ELEMENTS(avg_pool_back_f32)
+
+#define LINE(name) {split_##name, QFW_NUMBER_##name, QFW_READS_##name}
+
+const qfw_op_line qfw_row_splits[] = {
+    LINE(product_s32),       LINE(product_f32),       LINE(convert),
+    LINE(widen),             LINE(relu),              LINE(mask),
+    LINE(max_pool),          LINE(max_pool_back),     LINE(avg_pool_s32),
+    LINE(avg_pool_f32),      LINE(avg_pool_back_s32), LINE(avg_pool_back_f32),
+};
+
+const size_t qfw_row_split_count = sizeof qfw_row_splits / sizeof qfw_row_splits[0];
