@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -75,8 +76,7 @@ class Session(Views):
         self._image.const_bytes = plan.layout.const_bytes
         self._image.kernels = quant.kernels()
         self._image.ops = lib.qfw_ops_all()
-        if self._threads > 1:
-            self._open_pool()
+        self._pool = self._open_pool() if self._threads > 1 else None
         self._progress = ffi.new("qfw_progress *")
         self._io = ffi.new("qfw_io *")
         self._loss = ffi.new("float *")
@@ -304,7 +304,7 @@ class Session(Views):
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _open_pool(self) -> None:
+    def _open_pool(self) -> Any:
         """Threads that end with the session."""
         plan, size, image = ffi.from_buffer(self._bytes), self._bytes.size, self._image
         bytes_, pool = ffi.new("size_t *"), ffi.new("qfw_host_pool **")
@@ -319,6 +319,7 @@ class Session(Views):
         image.kernels = lib.qfw_host_pool_kernels(pool[0])
         image.ops = lib.qfw_host_pool_ops(pool[0])
         weakref.finalize(self, _close_pool, pool[0], held)
+        return pool[0]
 
     def _open(self, state: Array | None) -> None:
         """The net from the beginning, or from a state (docs/format.md section 10); if that is
@@ -344,6 +345,17 @@ class Session(Views):
         if self._counters is not None:  # the core writes into it
             table = ffi.cast("qfw_counter *", ffi.from_buffer(self._counters))
         self._done(lib.qfw_set_counters(self._net, table, records), "count")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """In the block one thread works, so that scratch can be looked at."""
+        if self._pool is not None:
+            lib.qfw_host_pool_rest(self._pool, 1)
+        try:
+            yield
+        finally:
+            if self._pool is not None:
+                lib.qfw_host_pool_rest(self._pool, 0)
 
     def _mark(self) -> Mark:
         """A copy of all that lasts."""
@@ -405,7 +417,7 @@ class Session(Views):
             pointers = [ffi.from_buffer(a) for a in (data[part], labels[part], out)]
             self._io.x, self._io.y, self._io.out = pointers
             self._io.step_rows, self._rows = len(data), len(data[part])
-            with quant.float_mode():
+            with quant.float_mode(), self._alone():
                 status = lib.qfw_walk(self._net, self._io, self._rows, i, 1, done)
                 self._done(status, "trace", i, kept)
             self._last = i

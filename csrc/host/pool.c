@@ -88,6 +88,11 @@ const qfw_ops *qfw_host_pool_ops(const qfw_host_pool *pool)
     return &pool->ops;
 }
 
+void qfw_host_pool_rest(qfw_host_pool *pool, int32_t rest)
+{
+    pool->resting = rest != 0;
+}
+
 void qfw_host_pool_close(qfw_host_pool *pool)
 {
     qfw_crew_close(pool->crew);

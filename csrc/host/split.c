@@ -277,7 +277,7 @@ qfw_status qfw_end_rows(const qfw_job *j)
 
 qfw_status qfw_split(qfw_job *j, qfw_part_fn *part, qfw_end_fn *end)
 {
-    if (!are_apart(j) || !fits(j) || !qfw_crew_enter(j->pool->crew)) {
+    if (j->pool->resting || !are_apart(j) || !fits(j) || !qfw_crew_enter(j->pool->crew)) {
         return j->run(j->call);
     }
     qfw_status status = qfw_crew_run(j->pool->crew, j->parts, part, j);

@@ -60,15 +60,89 @@ static qfw_status split_product_f32(const qfw_call *call)
 static bool has_known_scales(const qfw_call *call)
 {
     const qfw_operand *dst = &call->at[0], *src = &call->at[1];
-    const bool sums = src->absmax != NULL && dst->plan->kind == QFW_SYM && dst->scales == 1;
+    const bool sums = src->absmax != NULL && !qfw_by_rows(src) && dst->plan->kind == QFW_SYM &&
+                      dst->scales == 1;
     return dst->plan->kind == QFW_FLOAT32 || qfw_by_rows(dst) || qfw_same_codes(src, dst) ||
            dst->plan->range == QFW_FIXED || sums;
 }
 
+/* Floats of the caller to bytes of one scale, which is that of the largest. */
+static bool has_one_range(const qfw_call *call)
+{
+    const qfw_operand *dst = &call->at[0], *src = &call->at[1];
+    return src->plan->kind == QFW_FLOAT32 && src->plan->space == QFW_IO &&
+           dst->plan->kind == QFW_SYM && dst->plan->range == QFW_DYNAMIC &&
+           (dst->plan->container == 8 || (dst->plan->container == 0 && dst->plan->bits == 8)) &&
+           dst->plan->rows == QFW_ROWS_AXIS && dst->scales == 1;
+}
+
+static int32_t *largest_at(const qfw_job *j, uint32_t part)
+{
+    return (int32_t *)(void *)(j->pool->results + part * j->pool->result_bytes);
+}
+
+static qfw_status find_largest(const void *of, uint32_t part, uint32_t thread)
+{
+    const qfw_job *j = of;
+    const qfw_operand *src = &j->call->at[1];
+    const ptrdiff_t first = qfw_first_of(j, part), rows = qfw_first_of(j, part + 1) - first;
+    int32_t hi = 0, lo = 0;
+    (void)thread;
+    j->pool->kernels->extent_f32((const float *)src->t.codes + first * src->row,
+                                 (size_t)(rows * src->row), &hi, &lo);
+    *largest_at(j, part) = hi > lo ? hi : lo;
+    return QFW_OK;
+}
+
+static qfw_row_encoding encoding_of(const qfw_job *j, bool dynamic, const qfw_key *key)
+{
+    const qfw_plan_tensor *p = j->call->at[0].plan;
+    const qfw_row_encoding how = {(1u << (p->bits - 1)) - 1, dynamic, p->pow2 != 0,
+                                  (qfw_rounding)p->rounding, key, 0};
+    return how;
+}
+
+static qfw_status encode_floats(const void *of, uint32_t part, uint32_t thread)
+{
+    const qfw_job *j = of;
+    const qfw_operand *dst = &j->call->at[0], *src = &j->call->at[1];
+    const ptrdiff_t first = qfw_first_of(j, part) * src->row;
+    const size_t n = (size_t)(qfw_first_of(j, part + 1) * src->row - first);
+    const qfw_key key = qfw_key_of(j->call, dst);
+    qfw_row_encoding how = encoding_of(j, false, &key);
+    uint64_t saturated = 0;
+    (void)thread;
+    how.first = (uint64_t)first;
+    return j->pool->kernels->quantize_s8((const float *)src->t.codes + first, n, n, &how,
+                                         dst->t.scale, (int8_t *)dst->t.codes + first, &saturated);
+}
+
+/* The scale of the largest alone is that of all. */
+static qfw_status end_floats(const qfw_job *j)
+{
+    const qfw_key none = {0, 0};
+    const qfw_row_encoding how = encoding_of(j, true, &none);
+    int32_t most = 0;
+    for (uint32_t part = 0; part < j->parts; part++) {
+        most = *largest_at(j, part) > most ? *largest_at(j, part) : most;
+    }
+    const float largest = qfw_from_bits_f32((uint32_t)most);
+    float scale;
+    int8_t code;
+    uint64_t saturated = 0;
+    QFW_TRY(j->pool->kernels->quantize_s8(&largest, 1, 1, &how, &scale, &code, &saturated));
+    j->call->at[0].t.scale[0] = scale;
+    return qfw_crew_run(j->pool->crew, j->parts, encode_floats, j);
+}
+
 static qfw_status split_convert(const qfw_call *call)
 {
-    return by_rows(call, qfw_op_convert, !qfw_has(call, 3) && has_known_scales(call),
-                   elements(call));
+    const ptrdiff_t work = elements(call);
+    if (!qfw_has(call, 3) && has_one_range(call) && call->rows > 1 && work >= QFW_SPLIT_LEAST) {
+        qfw_job j = qfw_job_of(call, qfw_op_convert, call->rows);
+        return qfw_split(&j, find_largest, end_floats);
+    }
+    return by_rows(call, qfw_op_convert, !qfw_has(call, 3) && has_known_scales(call), work);
 }
 
 /* A scale of 1 may be that of zeros alone, which only all rows tell. */

@@ -20,6 +20,7 @@ struct qfw_host_pool {
     qfw_op_line lines[QFW_OP_COUNT];
     qfw_ops ops;
     uint32_t threads;
+    bool resting;
     qfw_crew *crew;
     uint8_t *scratch, *results;
     size_t scratch_bytes; /* of each thread but the caller's */
