@@ -10,24 +10,30 @@ static size_t rounded(size_t bytes)
 
 /* Where things lie, from the beginning of the pool on. */
 typedef struct {
-    size_t crew, scratch, results, end;
-    size_t scratch_bytes, result_bytes;
+    size_t crew, scratch, results, aside, end;
+    qfw_needs most;
 } places;
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
 
 static places places_of(const qfw_plan_header *header, uint32_t threads)
 {
     const qfw_plan_tensor *tensors = (const void *)(header + 1);
     const qfw_plan_op *ops = (const void *)(tensors + header->tensors);
-    places p = {rounded(sizeof(qfw_host_pool)), 0, 0, 0, 0, 0};
+    places p = {rounded(sizeof(qfw_host_pool)), 0, 0, 0, 0, {0, 0, 0}};
     for (uint32_t i = 0; i < header->ops; i++) {
-        size_t scratch, results;
-        qfw_split_needs(header, &ops[i], &scratch, &results);
-        p.scratch_bytes = scratch > p.scratch_bytes ? scratch : p.scratch_bytes;
-        p.result_bytes = results > p.result_bytes ? results : p.result_bytes;
+        const qfw_needs needs = qfw_split_needs(header, &ops[i]);
+        p.most.scratch = larger(p.most.scratch, needs.scratch);
+        p.most.results = larger(p.most.results, needs.results);
+        p.most.aside = larger(p.most.aside, needs.aside);
     }
     p.scratch = p.crew + rounded(qfw_crew_bytes());
-    p.results = p.scratch + (threads - 1) * p.scratch_bytes;
-    p.end = p.results + (size_t)QFW_THREAD_PARTS * threads * p.result_bytes;
+    p.results = p.scratch + (threads - 1) * p.most.scratch;
+    p.aside = p.results + (size_t)QFW_THREAD_PARTS * threads * p.most.results;
+    p.end = p.aside + p.most.aside;
     return p;
 }
 
@@ -71,8 +77,10 @@ qfw_status qfw_host_pool_open(void *memory, size_t bytes, const void *plan, size
     made->crew = (qfw_crew *)(void *)(base + p.crew);
     made->scratch = base + p.scratch;
     made->results = base + p.results;
-    made->scratch_bytes = p.scratch_bytes;
-    made->result_bytes = p.result_bytes;
+    made->aside = base + p.aside;
+    made->scratch_bytes = p.most.scratch;
+    made->result_bytes = p.most.results;
+    made->aside_bytes = p.most.aside;
     QFW_TRY(qfw_crew_open(made->crew, threads));
     *pool = made;
     return QFW_OK;

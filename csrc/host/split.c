@@ -119,14 +119,28 @@ static void gather(const qfw_operand *whole, uint8_t **at, bool first)
     }
 }
 
-void qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op, size_t *scratch,
-                     size_t *results)
+/* Whether place 0 lies over place 1. */
+static bool lies_over(const qfw_plan_tensor *tensors, const uint16_t *at,
+                      const qfw_plan_header *header)
+{
+    qfw_operand x[2];
+    for (int k = 0; k < 2; k++) {
+        if (at[k] >= header->tensors || tensors[at[k]].space != QFW_ARENA ||
+            qfw_measure(&tensors[at[k]], header->batch, &x[k]) != QFW_OK) {
+            return false;
+        }
+    }
+    const uint64_t a = x[0].plan->codes, b = x[1].plan->codes;
+    return a < b + qfw_codes_bytes(&x[1]) && b < a + qfw_codes_bytes(&x[0]);
+}
+
+qfw_needs qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op)
 {
     const qfw_plan_tensor *tensors = (const void *)(header + 1);
     uint16_t places[QFW_OP_TENSORS];
-    *scratch = *results = 0;
+    qfw_needs needs = {0, 0, 0};
     if (qfw_op_name(op->kernel, places) == NULL) {
-        return;
+        return needs;
     }
     for (int k = 0; k < QFW_OP_TENSORS; k++) {
         qfw_operand x;
@@ -135,14 +149,18 @@ void qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op, size_
             continue;
         }
         if (qfw_is_scratch(&x)) {
-            *scratch += rounded((size_t)qfw_codes_bytes(&x)) + results_of(&x);
+            needs.scratch += rounded((size_t)qfw_codes_bytes(&x)) + results_of(&x);
         } else if (qfw_shares_scales(&x)) {
-            *results += results_of(&x);
+            needs.results += results_of(&x);
+        }
+        if (k == 0 && lies_over(tensors, op->tensor, header)) {
+            needs.aside = rounded((size_t)qfw_codes_bytes(&x));
         }
     }
     if (qfw_window_of(header, op) != NULL && qfw_patches_place(op->kernel) != 0) {
-        *results += *scratch; /* sums of some rows of the step, which are scratch of the whole */
+        needs.results += needs.scratch; /* sums of some rows, which are scratch of the whole */
     }
+    return needs;
 }
 
 /* ---- what can be split ---- */
@@ -159,7 +177,7 @@ static ptrdiff_t row_bits(const qfw_operand *x)
 }
 
 /* Whether no part writes what another reads: tensors are apart, or row lies on row; or codes lie over
- * what they are made of (place 1), which in_place then is about. */
+ * what they are made of (place 1), and then they are made aside. */
 static bool are_apart(qfw_job *j)
 {
     const qfw_call *call = j->call;
@@ -171,11 +189,10 @@ static bool are_apart(qfw_job *j)
                 (to->t.codes == from->t.codes && row_bits(to) == row_bits(from))) {
                 continue;
             }
-            const bool before = (uintptr_t)to->t.codes <= (uintptr_t)from->t.codes;
-            if (k != 0 || i != 1 || !before || row_bits(to) > row_bits(from)) {
+            if (k != 0 || i != 1 || qfw_codes_bytes(to) > j->pool->aside_bytes) {
                 return false;
             }
-            j->in_place = true;
+            j->aside = true;
         }
     }
     return true;
@@ -241,17 +258,21 @@ ptrdiff_t qfw_first_of(const qfw_job *j, uint32_t part)
     return j->units * (ptrdiff_t)part / (ptrdiff_t)j->parts;
 }
 
-/* Codes that were made in place go where they belong, in the parts' order: that is never behind what has
- * not been moved yet. */
-static void move_all(const qfw_job *j)
+void *qfw_aside_of(const qfw_job *j, uint32_t part)
 {
-    const qfw_operand *to = &j->call->at[0], *from = &j->call->at[1];
-    for (uint32_t part = 0; j->in_place && part < j->parts; part++) {
-        const ptrdiff_t first = qfw_first_of(j, part), rows = qfw_first_of(j, part + 1) - first;
-        memmove((uint8_t *)to->t.codes + first * row_bits(to) / 8,
-                (const uint8_t *)from->t.codes + first * row_bits(from) / 8,
-                (size_t)(rows * row_bits(to) / 8));
-    }
+    return j->pool->aside + qfw_first_of(j, part) * row_bits(&j->call->at[0]) / 8;
+}
+
+/* Codes that were made aside go where they belong. */
+static qfw_status move_part(const void *of, uint32_t part, uint32_t thread)
+{
+    const qfw_job *j = of;
+    const qfw_operand *to = &j->call->at[0];
+    const ptrdiff_t first = qfw_first_of(j, part), rows = qfw_first_of(j, part + 1) - first;
+    (void)thread;
+    memcpy((uint8_t *)to->t.codes + first * row_bits(to) / 8, qfw_aside_of(j, part),
+           (size_t)(rows * row_bits(to) / 8));
+    return QFW_OK;
 }
 
 /* Scales come last: they may lie among what was moved. */
@@ -270,7 +291,9 @@ static void gather_all(const qfw_job *j)
 
 qfw_status qfw_end_rows(const qfw_job *j)
 {
-    move_all(j);
+    if (j->aside) {
+        (void)qfw_crew_run(j->pool->crew, j->parts, move_part, j);
+    }
     gather_all(j);
     return QFW_OK;
 }

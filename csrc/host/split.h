@@ -14,7 +14,7 @@ typedef struct {
     ptrdiff_t units; /* rows of the step, or of a gradient */
     uint32_t parts;
     uint16_t places[QFW_OP_TENSORS];
-    bool in_place; /* codes are made at the beginning of what they are made of, then moved */
+    bool aside; /* codes are made in the pool's memory, then moved: what they are made of lies there */
 } qfw_job;
 
 static inline bool qfw_has_rows(const qfw_operand *x)
@@ -50,6 +50,9 @@ qfw_job qfw_job_of(const qfw_call *call, qfw_op_fn *run, ptrdiff_t units);
 
 /* The first unit of a part. */
 ptrdiff_t qfw_first_of(const qfw_job *job, uint32_t part);
+
+/* Where the codes of a part are made. */
+void *qfw_aside_of(const qfw_job *job, uint32_t part);
 
 /* The call as a thread makes it for a part, its rows still being all. */
 qfw_call qfw_own_call(const qfw_job *job, uint32_t part, uint32_t thread);

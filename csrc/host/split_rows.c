@@ -15,7 +15,7 @@ static qfw_status run_rows(const void *of, uint32_t part, uint32_t thread)
     if (qfw_has(&own, 1) && qfw_by_rows(&own.at[0]) && qfw_shares_scales(&own.at[1])) {
         own.at[1].absmax = NULL;
     }
-    own.at[0].t.codes = j->in_place ? own.at[1].t.codes : own.at[0].t.codes;
+    own.at[0].t.codes = j->aside ? qfw_aside_of(j, part) : own.at[0].t.codes;
     own.rows = (int32_t)rows;
     own.first = first;
     return j->run(&own);

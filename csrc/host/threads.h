@@ -22,9 +22,10 @@ struct qfw_host_pool {
     uint32_t threads;
     bool resting;
     qfw_crew *crew;
-    uint8_t *scratch, *results;
+    uint8_t *scratch, *results, *aside;
     size_t scratch_bytes; /* of each thread but the caller's */
     size_t result_bytes;  /* of each part */
+    size_t aside_bytes;   /* of all */
 };
 
 /* Bytes of a crew; 0 where there are no threads. */
@@ -48,8 +49,11 @@ void qfw_host_pause(void);
  * number. */
 void qfw_split_lines(qfw_op_line *lines, size_t count);
 
-/* What a split of this operation takes at most, of each thread and of each part. */
-void qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op, size_t *scratch,
-                     size_t *results);
+/* Bytes that a split of an operation takes at most: of each thread, of each part, of all. */
+typedef struct {
+    size_t scratch, results, aside;
+} qfw_needs;
+
+qfw_needs qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op);
 
 #endif
