@@ -350,12 +350,12 @@ class Session(Views):
     def _alone(self) -> Iterator[None]:
         """In the block one thread works, so that scratch can be looked at."""
         if self._pool is not None:
-            lib.qfw_host_pool_rest(self._pool, 1)
+            lib.qfw_host_pool_least(self._pool, -1)
         try:
             yield
         finally:
             if self._pool is not None:
-                lib.qfw_host_pool_rest(self._pool, 0)
+                lib.qfw_host_pool_least(self._pool, 0)
 
     def _mark(self) -> Mark:
         """A copy of all that lasts."""

@@ -2,6 +2,7 @@
 #include "host/threads.h"
 
 enum { ROOM = 64 };
+enum { LEAST = 8192 }; /* measured: below it one thread is as fast */
 
 static size_t rounded(size_t bytes)
 {
@@ -74,6 +75,7 @@ qfw_status qfw_host_pool_open(void *memory, size_t bytes, const void *plan, size
     made->ops.lines = made->lines;
     made->ops.count = all->count;
     made->threads = threads;
+    qfw_host_pool_least(made, 0);
     made->crew = (qfw_crew *)(void *)(base + p.crew);
     made->scratch = base + p.scratch;
     made->results = base + p.results;
@@ -96,9 +98,14 @@ const qfw_ops *qfw_host_pool_ops(const qfw_host_pool *pool)
     return &pool->ops;
 }
 
-void qfw_host_pool_rest(qfw_host_pool *pool, int32_t rest)
+void qfw_host_pool_least(qfw_host_pool *pool, ptrdiff_t work)
 {
-    pool->resting = rest != 0;
+    pool->least = work < 0 ? PTRDIFF_MAX : work == 0 ? LEAST : work;
+}
+
+size_t qfw_host_pool_splits(const qfw_host_pool *pool)
+{
+    return pool->splits;
 }
 
 void qfw_host_pool_close(qfw_host_pool *pool)

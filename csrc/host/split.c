@@ -148,7 +148,7 @@ qfw_needs qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op)
             qfw_measure(&tensors[op->tensor[k]], header->batch, &x) != QFW_OK) {
             continue;
         }
-        if (qfw_is_scratch(&x)) {
+        if (qfw_is_scratch(&x, k)) {
             needs.scratch += rounded((size_t)qfw_codes_bytes(&x)) + results_of(&x);
         } else if (qfw_shares_scales(&x)) {
             needs.results += results_of(&x);
@@ -210,7 +210,7 @@ static bool fits(const qfw_job *j)
         if (QFW_COUNTER(x) != NULL) {
             return false;
         }
-        if (qfw_is_written(j->places, k) && qfw_is_scratch(x)) {
+        if (qfw_is_written(j->places, k) && qfw_is_scratch(x, k)) {
             scratch += rounded((size_t)qfw_codes_bytes(x)) + results_of(x);
         } else if (qfw_is_written(j->places, k) && qfw_shares_scales(x)) {
             results += results_of(x);
@@ -243,7 +243,7 @@ qfw_call qfw_own_call(const qfw_job *j, uint32_t part, uint32_t thread)
         if (!qfw_has(&own, k) || !qfw_is_written(j->places, k)) {
             continue;
         }
-        if (qfw_is_scratch(x) && thread > 0) {
+        if (qfw_is_scratch(x, k) && thread > 0) {
             own_codes(x, &scratch);
         } else if (qfw_shares_scales(x)) {
             const bool same = qfw_has(&own, 1) && x->t.scale == own.at[1].t.scale;
@@ -300,9 +300,10 @@ qfw_status qfw_end_rows(const qfw_job *j)
 
 qfw_status qfw_split(qfw_job *j, qfw_part_fn *part, qfw_end_fn *end)
 {
-    if (j->pool->resting || !are_apart(j) || !fits(j) || !qfw_crew_enter(j->pool->crew)) {
+    if (!are_apart(j) || !fits(j) || !qfw_crew_enter(j->pool->crew)) {
         return j->run(j->call);
     }
+    j->pool->splits++;
     qfw_status status = qfw_crew_run(j->pool->crew, j->parts, part, j);
     status = status == QFW_OK ? end(j) : status;
     qfw_crew_leave(j->pool->crew);

@@ -4,8 +4,8 @@
 
 #include "host/threads.h"
 
-/* Work below which one thread is as fast: elements, and products for each of those. */
-enum { QFW_SPLIT_LEAST = 8192, QFW_SPLIT_PRODUCTS = 16 };
+/* Products that take as long as an element. */
+enum { QFW_SPLIT_PRODUCTS = 16 };
 
 typedef struct {
     qfw_host_pool *pool;
@@ -27,10 +27,10 @@ static inline bool qfw_is_written(const uint16_t *places, int k)
     return (places[k] & QFW_IS_WRITTEN) != 0;
 }
 
-/* Memory of an operation's own. */
-static inline bool qfw_is_scratch(const qfw_operand *x)
+/* Memory of an operation's own; what stands at place 0 is its result. */
+static inline bool qfw_is_scratch(const qfw_operand *x, int place)
 {
-    return !qfw_has_rows(x) && x->plan->role == QFW_SCRATCH;
+    return place != 0 && !qfw_has_rows(x) && x->plan->role == QFW_SCRATCH;
 }
 
 /* Whether its scales serve rows of several parts. */
@@ -47,6 +47,13 @@ void qfw_take_rows(qfw_operand *x, ptrdiff_t all, ptrdiff_t first, ptrdiff_t row
 
 /* A job of `units` units, of a call that has a pool's kernels. */
 qfw_job qfw_job_of(const qfw_call *call, qfw_op_fn *run, ptrdiff_t units);
+
+/* Whether so much work is worth a split. */
+static inline bool qfw_is_worth(const qfw_call *call, ptrdiff_t work)
+{
+    const qfw_host_pool *pool = (const qfw_host_pool *)(const void *)call->kernels;
+    return work >= pool->least;
+}
 
 /* The first unit of a part. */
 ptrdiff_t qfw_first_of(const qfw_job *job, uint32_t part);

@@ -94,10 +94,10 @@ static qfw_status end_floats(const qfw_job *j)
 /* ---- operations ---- */
 
 /* Enough of them, over a wire. */
-static bool is_worth(const qfw_call *call, const sizes *s)
+static bool is_long(const qfw_call *call, const sizes *s)
 {
     return qfw_has(call, 2) && s->terms > 1 &&
-           qfw_times(s->terms, call->at[0].n) / QFW_SPLIT_PRODUCTS >= QFW_SPLIT_LEAST;
+           qfw_is_worth(call, qfw_times(s->terms, call->at[0].n) / QFW_SPLIT_PRODUCTS);
 }
 
 static bool is_wide(const qfw_job *j, const sizes *s)
@@ -109,7 +109,7 @@ static qfw_status split_sums(const qfw_call *call, qfw_op_fn *run)
 {
     const sizes s = sizes_of(call);
     const qfw_operand *e = &call->at[1], *x = &call->at[2], *tile = &call->at[TILE];
-    if (!is_worth(call, &s) || tile->n != call->at[0].n) {
+    if (!is_long(call, &s) || tile->n != call->at[0].n) {
         return run(call);
     }
     const bool whole = call->op->param[SHIFT] == 0 && call->op->param[CHUNK] >= (uint64_t)s.terms;
@@ -143,7 +143,7 @@ static qfw_status split_gradient_f32(const qfw_call *call)
 {
     const sizes s = sizes_of(call);
     qfw_job j = qfw_job_of(call, qfw_op_gradient_f32, s.out);
-    const bool may = is_worth(call, &s) && is_wide(&j, &s) && !qfw_adds(call);
+    const bool may = is_long(call, &s) && is_wide(&j, &s) && !qfw_adds(call);
     return may ? qfw_split(&j, sum_outputs, end_floats) : qfw_op_gradient_f32(call);
 }
 

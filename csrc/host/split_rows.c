@@ -23,7 +23,7 @@ static qfw_status run_rows(const void *of, uint32_t part, uint32_t thread)
 
 static qfw_status by_rows(const qfw_call *call, qfw_op_fn *run, bool may, ptrdiff_t work)
 {
-    bool rows = call->rows > 1 && may && work >= QFW_SPLIT_LEAST;
+    bool rows = call->rows > 1 && may && qfw_is_worth(call, work);
     for (int k = 0; rows && k < QFW_OP_TENSORS; k++) {
         rows = !qfw_has(call, k) || qfw_has_parts(&call->at[k]);
     }
@@ -138,7 +138,7 @@ static qfw_status end_floats(const qfw_job *j)
 static qfw_status split_convert(const qfw_call *call)
 {
     const ptrdiff_t work = elements(call);
-    if (!qfw_has(call, 3) && has_one_range(call) && call->rows > 1 && work >= QFW_SPLIT_LEAST) {
+    if (!qfw_has(call, 3) && has_one_range(call) && call->rows > 1 && qfw_is_worth(call, work)) {
         qfw_job j = qfw_job_of(call, qfw_op_convert, call->rows);
         return qfw_split(&j, find_largest, end_floats);
     }

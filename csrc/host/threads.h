@@ -20,7 +20,8 @@ struct qfw_host_pool {
     qfw_op_line lines[QFW_OP_COUNT];
     qfw_ops ops;
     uint32_t threads;
-    bool resting;
+    ptrdiff_t least; /* work that is worth a split: elements, or QFW_SPLIT_PRODUCTS products each */
+    size_t splits; /* how many were */
     qfw_crew *crew;
     uint8_t *scratch, *results, *aside;
     size_t scratch_bytes; /* of each thread but the caller's */

@@ -489,8 +489,10 @@ qfw_status qfw_host_pool_open(void *memory, size_t bytes, const void *plan, size
                               uint32_t threads, const qfw_kernels *kernels, qfw_host_pool **pool);
 const qfw_kernels *qfw_host_pool_kernels(const qfw_host_pool *pool);
 const qfw_ops *qfw_host_pool_ops(const qfw_host_pool *pool);
-/* rest != 0: the caller goes alone from here on, and scratch holds what it would without a pool. */
-void qfw_host_pool_rest(qfw_host_pool *pool, int32_t rest);
+/* The work, in elements, from which on an operation is split. 0: as a pool is opened; < 0: none is. */
+void qfw_host_pool_least(qfw_host_pool *pool, ptrdiff_t work);
+/* How many operations were split so far. */
+size_t qfw_host_pool_splits(const qfw_host_pool *pool);
 void qfw_host_pool_close(qfw_host_pool *pool);
 
 /* How often the code at origin + 2 i was entered, for i < slots, and how many bytes ran on from
