@@ -177,8 +177,7 @@ static qfw_tensor accumulate(const qfw_call *call, int patches, ptrdiff_t first,
     t.scale[0] = sigma_of(call);
     if (QFW_IS_SUMMED(call)) {
         return t;
-    }
-    if (!qfw_has(call, 2)) {
+    } else if (!qfw_has(call, 2)) {
         sum_rows(call, s, first, n, t.codes);
     } else if (is_diagonal(call)) {
         qfw_line_products(e, x, s.out, s.terms, first, n, call->op->param[SHIFT], t.codes);
@@ -370,7 +369,6 @@ static void sum_f32(const qfw_call *call, ptrdiff_t first, ptrdiff_t n, float *s
         }
     }
 }
-
 #if !QFW_DIRECT
 void qfw_gradient_sums(const qfw_call *call, int patches, ptrdiff_t first, ptrdiff_t n)
 {

@@ -23,10 +23,10 @@ static size_t rounded(size_t bytes)
 static ptrdiff_t element_bits(const qfw_plan_tensor *p)
 {
     const bool slots = p->kind == QFW_SYM || p->kind == QFW_ASYM;
-    return p->kind == QFW_BYTES                         ? 8
-           : slots && p->container != 0                 ? p->container
-           : slots || p->kind == QFW_PICK               ? p->bits
-                                                        : 32;
+    return p->kind == QFW_BYTES           ? 8
+           : slots && p->container != 0   ? p->container
+           : slots || p->kind == QFW_PICK ? p->bits
+                                          : 32;
 }
 
 bool qfw_has_parts(const qfw_operand *x)
@@ -67,7 +67,8 @@ static void *taken(uint8_t **at, size_t bytes)
 static size_t results_of(const qfw_operand *x)
 {
     const size_t n = (size_t)x->scales;
-    return rounded(n * sizeof(float)) + rounded(n * sizeof(uint16_t)) + rounded(n * sizeof(uint32_t));
+    return rounded(n * sizeof(float)) + rounded(n * sizeof(uint16_t)) +
+           rounded(n * sizeof(uint32_t));
 }
 
 /* Scales of the part's own, with zero points and absmax where there are any: as they stand now, or

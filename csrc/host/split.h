@@ -14,7 +14,8 @@ typedef struct {
     ptrdiff_t units; /* rows of the step, or of a gradient */
     uint32_t parts;
     uint16_t places[QFW_OP_TENSORS];
-    bool aside; /* codes are made in the pool's memory, then moved: what they are made of lies there */
+    bool
+        aside; /* codes are made in the pool's memory, then moved: what they are made of lies there */
 } qfw_job;
 
 static inline bool qfw_has_rows(const qfw_operand *x)
@@ -68,7 +69,7 @@ qfw_call qfw_own_call(const qfw_job *job, uint32_t part, uint32_t thread);
 typedef qfw_status qfw_end_fn(const qfw_job *job);
 
 /* Puts together what parts by rows left. */
-qfw_end_fn qfw_end_rows;
+qfw_status qfw_end_rows(const qfw_job *job);
 
 /* Does all parts and the end; or, where that cannot be, the whole operation. */
 qfw_status qfw_split(qfw_job *job, qfw_part_fn *part, qfw_end_fn *end);

@@ -60,8 +60,8 @@ static qfw_status split_product_f32(const qfw_call *call)
 static bool has_known_scales(const qfw_call *call)
 {
     const qfw_operand *dst = &call->at[0], *src = &call->at[1];
-    const bool sums = src->absmax != NULL && !qfw_by_rows(src) && dst->plan->kind == QFW_SYM &&
-                      dst->scales == 1;
+    const bool sums =
+        src->absmax != NULL && !qfw_by_rows(src) && dst->plan->kind == QFW_SYM && dst->scales == 1;
     return dst->plan->kind == QFW_FLOAT32 || qfw_by_rows(dst) || qfw_same_codes(src, dst) ||
            dst->plan->range == QFW_FIXED || sums;
 }
@@ -98,7 +98,7 @@ static qfw_row_encoding encoding_of(const qfw_job *j, bool dynamic, const qfw_ke
 {
     const qfw_plan_tensor *p = j->call->at[0].plan;
     const qfw_row_encoding how = {(1u << (p->bits - 1)) - 1, dynamic, p->pow2 != 0,
-                                  (qfw_rounding)p->rounding, key, 0};
+                                  (qfw_rounding)p->rounding, key,     0};
     return how;
 }
 
@@ -154,10 +154,10 @@ static qfw_status split_widen(const qfw_call *call)
     return by_rows(call, qfw_op_widen, may, elements(call));
 }
 
-#define BY_ELEMENTS(name)                                                    \
-    static qfw_status split_##name(const qfw_call *call)                     \
-    {                                                                        \
-        return by_rows(call, qfw_op_##name, true, elements(call));           \
+#define BY_ELEMENTS(name)                                          \
+    static qfw_status split_##name(const qfw_call *call)           \
+    {                                                              \
+        return by_rows(call, qfw_op_##name, true, elements(call)); \
     }
 
 BY_ELEMENTS(relu)
@@ -172,10 +172,9 @@ BY_ELEMENTS(avg_pool_back_f32)
 #define LINE(name) {split_##name, QFW_NUMBER_##name, QFW_READS_##name}
 
 const qfw_op_line qfw_row_splits[] = {
-    LINE(product_s32),       LINE(product_f32),       LINE(convert),
-    LINE(widen),             LINE(relu),              LINE(mask),
-    LINE(max_pool),          LINE(max_pool_back),     LINE(avg_pool_s32),
-    LINE(avg_pool_f32),      LINE(avg_pool_back_s32), LINE(avg_pool_back_f32),
+    LINE(product_s32),  LINE(product_f32),  LINE(convert),           LINE(widen),
+    LINE(relu),         LINE(mask),         LINE(max_pool),          LINE(max_pool_back),
+    LINE(avg_pool_s32), LINE(avg_pool_f32), LINE(avg_pool_back_s32), LINE(avg_pool_back_f32),
 };
 
 const size_t qfw_row_split_count = sizeof qfw_row_splits / sizeof qfw_row_splits[0];

@@ -21,7 +21,7 @@ struct qfw_host_pool {
     qfw_ops ops;
     uint32_t threads;
     ptrdiff_t least; /* work that is worth a split: elements, or QFW_SPLIT_PRODUCTS products each */
-    size_t splits; /* how many were */
+    size_t splits;   /* how many were */
     qfw_crew *crew;
     uint8_t *scratch, *results, *aside;
     size_t scratch_bytes; /* of each thread but the caller's */
