@@ -75,7 +75,7 @@ def windows(rows: int, seed: int = 0) -> tuple[Array, Array]:
     return x, rng.integers(0, 6, rows).astype(np.int32)
 
 
-# --- the same bits ---------------------------------------------------------------------------------
+# --- the same bits --------------------------------------------------------------------------------
 
 
 def check_steps(name: str, threads: int) -> int:
@@ -175,12 +175,11 @@ def test_counters_count_the_same():
         net.count()
         for i in range(2):
             net.step(*windows(16, i))
-    assert many._counters is not None and one._counters is not None
-    assert many._counters.tobytes() == one._counters.tobytes()
+    assert many.counters() == one.counters()
     assert state(many) == state(one)
 
 
-# --- errors ----------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["int8", "float32", "full_sym"])
@@ -222,7 +221,7 @@ def test_a_network_that_diverged(policy):
     assert diverged(2) == diverged(1)
 
 
-# --- the argument ----------------------------------------------------------------------------------
+# --- the argument ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threads", [0, -1, 65, 10**9, True, 1.5, "2", None])
@@ -254,7 +253,7 @@ def test_where_the_number_goes(tmp_path):
     assert q.Session.load(tmp_path / "many", threads=2).threads == 2
 
 
-# --- threads of the system -------------------------------------------------------------------------
+# --- threads of the system ------------------------------------------------------------------------
 
 
 def run(program: str) -> str:
