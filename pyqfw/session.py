@@ -15,7 +15,7 @@ from . import carry, feed, initial, quant, saving
 from . import counters as counting
 from ._arrays import Array, integer
 from ._core import ffi, lib
-from ._spaces import Spaces, aligned
+from ._spaces import Spaces, aligned, room
 from ._views import Views
 from .errors import NonFiniteError, QfwError
 from .lower import Op, Tensor
@@ -310,7 +310,7 @@ class Session(Views):
         bytes_, pool = ffi.new("size_t *"), ffi.new("qfw_host_pool **")
         what = f"threads={self._threads}"
         self._done(lib.qfw_host_pool_size(plan, size, self._threads, bytes_), what)
-        memory = aligned(bytes(bytes_[0]))
+        memory = room(bytes_[0])
         held = ffi.from_buffer(memory, require_writable=True)
         status = lib.qfw_host_pool_open(
             held, memory.size, plan, size, self._threads, image.kernels, pool
@@ -345,6 +345,12 @@ class Session(Views):
         if self._counters is not None:  # the core writes into it
             table = ffi.cast("qfw_counter *", ffi.from_buffer(self._counters))
         self._done(lib.qfw_set_counters(self._net, table, records), "count")
+
+    def _shown(self, t: Tensor, rows: int) -> QTensor:
+        if self._pool is not None and t.rows:
+            number = next(i for i, u in enumerate(self._plan.program.tensors) if u is t)
+            lib.qfw_host_pool_gather(self._pool, self._net, number, rows)
+        return super()._shown(t, rows)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

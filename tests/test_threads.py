@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -311,7 +312,8 @@ def test_two_at_once_do_not_hang():
 
     def steps() -> None:
         for i in range(10):
-            net.forward(windows(16, i)[0])
+            with suppress(q.QfwError):
+                net.forward(windows(16, i)[0])
 
     workers = [threading.Thread(target=steps) for _ in range(2)]
     for worker in workers:

@@ -11,7 +11,8 @@ static size_t rounded(size_t bytes)
 
 /* Where things lie, from the beginning of the pool on. */
 typedef struct {
-    size_t crew, scratch, results, aside, end;
+    size_t crew, apart, scratch, results, arenas, end;
+    size_t arena_bytes;
     qfw_needs most;
 } places;
 
@@ -24,17 +25,18 @@ static places places_of(const qfw_plan_header *header, uint32_t threads)
 {
     const qfw_plan_tensor *tensors = (const void *)(header + 1);
     const qfw_plan_op *ops = (const void *)(tensors + header->tensors);
-    places p = {rounded(sizeof(qfw_host_pool)), 0, 0, 0, 0, {0, 0, 0}};
+    places p = {rounded(sizeof(qfw_host_pool)), 0, 0, 0, 0, 0, rounded(header->arena_bytes), {0, 0}};
+    const size_t parts = (size_t)QFW_THREAD_PARTS * threads;
     for (uint32_t i = 0; i < header->ops; i++) {
         const qfw_needs needs = qfw_split_needs(header, &ops[i]);
         p.most.scratch = larger(p.most.scratch, needs.scratch);
         p.most.results = larger(p.most.results, needs.results);
-        p.most.aside = larger(p.most.aside, needs.aside);
     }
-    p.scratch = p.crew + rounded(qfw_crew_bytes());
+    p.apart = p.crew + rounded(qfw_crew_bytes());
+    p.scratch = p.apart + rounded(header->tensors);
     p.results = p.scratch + (threads - 1) * p.most.scratch;
-    p.aside = p.results + (size_t)QFW_THREAD_PARTS * threads * p.most.results;
-    p.end = p.aside + p.most.aside;
+    p.arenas = p.results + parts * p.most.results;
+    p.end = p.arenas + (parts - 1) * p.arena_bytes;
     return p;
 }
 
@@ -67,22 +69,24 @@ qfw_status qfw_host_pool_open(void *memory, size_t bytes, const void *plan, size
     const qfw_ops *all = qfw_ops_all();
     uint8_t *base = memory;
     qfw_host_pool *made = memory;
-    memset(memory, 0, p.end);
+    memset(memory, 0, p.arenas);
     made->table = *kernels;
     made->kernels = kernels;
     memcpy(made->lines, all->lines, all->count * sizeof *all->lines);
-    qfw_split_lines(made->lines, all->count);
     made->ops.lines = made->lines;
     made->ops.count = all->count;
+    qfw_split_ops(made);
     made->threads = threads;
+    made->header = plan;
     qfw_host_pool_least(made, 0);
     made->crew = (qfw_crew *)(void *)(base + p.crew);
     made->scratch = base + p.scratch;
     made->results = base + p.results;
-    made->aside = base + p.aside;
+    made->arenas = base + p.arenas;
+    made->apart = base + p.apart;
+    made->arena_bytes = p.arena_bytes;
     made->scratch_bytes = p.most.scratch;
     made->result_bytes = p.most.results;
-    made->aside_bytes = p.most.aside;
     QFW_TRY(qfw_crew_open(made->crew, threads));
     *pool = made;
     return QFW_OK;
@@ -101,6 +105,19 @@ const qfw_ops *qfw_host_pool_ops(const qfw_host_pool *pool)
 void qfw_host_pool_least(qfw_host_pool *pool, ptrdiff_t work)
 {
     pool->least = work < 0 ? PTRDIFF_MAX : work == 0 ? LEAST : work;
+}
+
+void qfw_host_pool_gather(qfw_host_pool *pool, const qfw_net *net, uint32_t tensor, uint32_t rows)
+{
+    const qfw_plan_tensor *tensors = (const void *)(pool->header + 1);
+    qfw_operand x;
+    if (tensor >= pool->header->tensors || rows < 1 || rows > pool->header->batch ||
+        tensors[tensor].space != QFW_ARENA ||
+        qfw_measure(&tensors[tensor], rows, &x) != QFW_OK) {
+        return;
+    }
+    x.t.codes = (uint8_t *)(uintptr_t)net + x.plan->codes; /* a net lies where its arena begins */
+    qfw_bring_together(pool, (uint16_t)tensor, &x, (ptrdiff_t)rows);
 }
 
 size_t qfw_host_pool_splits(const qfw_host_pool *pool)

@@ -40,18 +40,52 @@ bool qfw_has_parts(const qfw_operand *x)
     return outermost && scales && x->row * element_bits(p) % 8 == 0;
 }
 
-void qfw_take_rows(qfw_operand *x, ptrdiff_t all, ptrdiff_t first, ptrdiff_t rows)
+static ptrdiff_t row_bits(const qfw_operand *x)
+{
+    return x->row * element_bits(x->plan);
+}
+
+/* The codes of a tensor in the arena of a part, which is the net's own for the first. */
+static uint8_t *own_codes_of(const qfw_host_pool *pool, uint32_t part, const qfw_operand *x)
+{
+    return part == 0 ? x->t.codes
+                     : pool->arenas + (part - 1) * pool->arena_bytes + x->plan->codes;
+}
+
+void qfw_take_rows(const qfw_job *j, uint32_t part, int k, qfw_operand *x)
 {
     const qfw_operand whole = *x;
+    const ptrdiff_t first = qfw_first_of(j, part), rows = qfw_first_of(j, part + 1) - first;
     if (!qfw_has_rows(x)) {
         return;
     }
-    const ptrdiff_t scales = qfw_by_rows(x) ? first * (whole.scales / all) : 0;
+    const ptrdiff_t scales = qfw_by_rows(x) ? first * (whole.scales / j->units) : 0;
     (void)qfw_measure(whole.plan, (uint32_t)rows, x); /* fewer rows than have been measured */
-    x->t.codes = (uint8_t *)whole.t.codes + first * whole.row * element_bits(whole.plan) / 8;
+    x->t.codes = j->own[k] ? own_codes_of(j->pool, part, &whole)
+                           : (uint8_t *)whole.t.codes + first * row_bits(&whole) / 8;
     x->t.scale = whole.t.scale != NULL ? whole.t.scale + scales : NULL;
     x->t.zero_point = whole.t.zero_point != NULL ? whole.t.zero_point + scales : NULL;
     x->absmax = whole.absmax != NULL ? whole.absmax + scales : NULL;
+}
+
+static uint32_t parts_of(const qfw_host_pool *pool, ptrdiff_t units)
+{
+    const ptrdiff_t most = (ptrdiff_t)QFW_THREAD_PARTS * pool->threads;
+    return (uint32_t)(units < most ? units : most);
+}
+
+void qfw_bring_together(qfw_host_pool *pool, uint16_t tensor, const qfw_operand *x, ptrdiff_t rows)
+{
+    const ptrdiff_t parts = parts_of(pool, rows);
+    if (pool->apart[tensor] != QFW_APART || !qfw_has_rows(x)) {
+        return;
+    }
+    for (ptrdiff_t part = 1; part < parts; part++) {
+        const ptrdiff_t first = rows * part / parts, end = rows * (part + 1) / parts;
+        memcpy((uint8_t *)x->t.codes + first * row_bits(x) / 8,
+               own_codes_of(pool, (uint32_t)part, x), (size_t)((end - first) * row_bits(x) / 8));
+    }
+    pool->apart[tensor] = QFW_BOTH;
 }
 
 /* ---- results and scratch ---- */
@@ -120,26 +154,11 @@ static void gather(const qfw_operand *whole, uint8_t **at, bool first)
     }
 }
 
-/* Whether place 0 lies over place 1. */
-static bool lies_over(const qfw_plan_tensor *tensors, const uint16_t *at,
-                      const qfw_plan_header *header)
-{
-    qfw_operand x[2];
-    for (int k = 0; k < 2; k++) {
-        if (at[k] >= header->tensors || tensors[at[k]].space != QFW_ARENA ||
-            qfw_measure(&tensors[at[k]], header->batch, &x[k]) != QFW_OK) {
-            return false;
-        }
-    }
-    const uint64_t a = x[0].plan->codes, b = x[1].plan->codes;
-    return a < b + qfw_codes_bytes(&x[1]) && b < a + qfw_codes_bytes(&x[0]);
-}
-
 qfw_needs qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op)
 {
     const qfw_plan_tensor *tensors = (const void *)(header + 1);
     uint16_t places[QFW_OP_TENSORS];
-    qfw_needs needs = {0, 0, 0};
+    qfw_needs needs = {0, 0};
     if (qfw_op_name(op->kernel, places) == NULL) {
         return needs;
     }
@@ -154,11 +173,9 @@ qfw_needs qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op)
         } else if (qfw_shares_scales(&x)) {
             needs.results += results_of(&x);
         }
-        if (k == 0 && lies_over(tensors, op->tensor, header)) {
-            needs.aside = rounded((size_t)qfw_codes_bytes(&x));
-        }
     }
-    if (qfw_window_of(header, op) != NULL && qfw_patches_place(op->kernel) != 0) {
+    if (qfw_patches_place(op->kernel) != 0 &&
+        (qfw_window_of(header, op) != NULL || op->tensor[2] == QFW_NO_TENSOR)) {
         needs.results += needs.scratch; /* sums of some rows, which are scratch of the whole */
     }
     return needs;
@@ -172,28 +189,38 @@ static bool overlap(const qfw_operand *a, const qfw_operand *b)
     return p < q + qfw_codes_bytes(b) && q < p + qfw_codes_bytes(a);
 }
 
-static ptrdiff_t row_bits(const qfw_operand *x)
+/* Whether an arena has the tensor's codes. */
+static bool is_in_arena(const qfw_operand *x)
 {
-    return x->row * element_bits(x->plan);
+    return qfw_has_rows(x) && x->plan->space == QFW_ARENA;
 }
 
-/* Whether no part writes what another reads: tensors are apart, or row lies on row; or codes lie over
- * what they are made of (place 1), and then they are made aside. */
-static bool are_apart(qfw_job *j)
+/* Which rows parts have of their own: what they write, and what others like them wrote. */
+static void find_own(qfw_job *j)
+{
+    for (int k = 0; k < QFW_OP_TENSORS; k++) {
+        if (qfw_has(j->call, k) && is_in_arena(&j->call->at[k])) {
+            const bool read = (j->places[k] & QFW_IS_READ) != 0;
+            j->own[k] = !read || j->pool->apart[j->call->op->tensor[k]] != QFW_TOGETHER;
+        }
+    }
+}
+
+/* Whether no part writes what another reads. What a part has of its own may lie over one another as in
+ * the whole; else tensors are apart, or row lies on row. */
+static bool are_apart(const qfw_job *j)
 {
     const qfw_call *call = j->call;
     for (int k = 0; k < QFW_OP_TENSORS; k++) {
         for (int i = 0; i < QFW_OP_TENSORS; i++) {
             const qfw_operand *to = &call->at[k], *from = &call->at[i];
             if (i == k || !qfw_has(call, k) || !qfw_has(call, i) || !qfw_is_written(j->places, k) ||
-                !overlap(to, from) ||
-                (to->t.codes == from->t.codes && row_bits(to) == row_bits(from))) {
+                (j->own[k] && j->own[i]) || !overlap(to, from)) {
                 continue;
             }
-            if (k != 0 || i != 1 || qfw_codes_bytes(to) > j->pool->aside_bytes) {
+            if (to->t.codes != from->t.codes || row_bits(to) != row_bits(from)) {
                 return false;
             }
-            j->aside = true;
         }
     }
     return true;
@@ -222,10 +249,8 @@ static bool fits(const qfw_job *j)
 
 qfw_job qfw_job_of(const qfw_call *call, qfw_op_fn *run, ptrdiff_t units)
 {
-    /* The table is a pool's first member, and these lines come with it. */
-    qfw_host_pool *pool = (qfw_host_pool *)(uintptr_t)call->kernels;
-    const ptrdiff_t most = (ptrdiff_t)QFW_THREAD_PARTS * pool->threads;
-    qfw_job j = {pool, call, run, units, (uint32_t)(units < most ? units : most), {0}, false};
+    qfw_host_pool *pool = qfw_pool_of(call);
+    qfw_job j = {pool, call, run, units, parts_of(pool, units), {0}, {false}};
     (void)qfw_op_name(call->op->kernel, j.places);
     return j;
 }
@@ -259,24 +284,35 @@ ptrdiff_t qfw_first_of(const qfw_job *j, uint32_t part)
     return j->units * (ptrdiff_t)part / (ptrdiff_t)j->parts;
 }
 
-void *qfw_aside_of(const qfw_job *j, uint32_t part)
+/* The same tensor may stand at two places, so what is written counts last. */
+static void note_written(const qfw_call *call, const uint16_t *places, const bool *own)
 {
-    return j->pool->aside + qfw_first_of(j, part) * row_bits(&j->call->at[0]) / 8;
+    qfw_host_pool *pool = qfw_pool_of(call);
+    for (int k = 0; k < QFW_OP_TENSORS; k++) {
+        if (qfw_has(call, k) && qfw_is_written(places, k) && is_in_arena(&call->at[k])) {
+            pool->apart[call->op->tensor[k]] = own != NULL && own[k] ? QFW_APART : QFW_TOGETHER;
+        }
+    }
 }
 
-/* Codes that were made aside go where they belong. */
-static qfw_status move_part(const void *of, uint32_t part, uint32_t thread)
+static void bring_all_together(const qfw_call *call, const uint16_t *places)
 {
-    const qfw_job *j = of;
-    const qfw_operand *to = &j->call->at[0];
-    const ptrdiff_t first = qfw_first_of(j, part), rows = qfw_first_of(j, part + 1) - first;
-    (void)thread;
-    memcpy((uint8_t *)to->t.codes + first * row_bits(to) / 8, qfw_aside_of(j, part),
-           (size_t)(rows * row_bits(to) / 8));
-    return QFW_OK;
+    for (int k = 0; k < QFW_OP_TENSORS; k++) {
+        if (qfw_has(call, k) && (places[k] & QFW_IS_READ) != 0 && is_in_arena(&call->at[k])) {
+            qfw_bring_together(qfw_pool_of(call), call->op->tensor[k], &call->at[k], call->rows);
+        }
+    }
 }
 
-/* Scales come last: they may lie among what was moved. */
+qfw_status qfw_alone(const qfw_call *call)
+{
+    uint16_t places[QFW_OP_TENSORS];
+    (void)qfw_op_name(call->op->kernel, places);
+    bring_all_together(call, places);
+    note_written(call, places, NULL);
+    return qfw_pool_of(call)->whole[call->op->kernel](call);
+}
+
 static void gather_all(const qfw_job *j)
 {
     for (uint32_t part = 0; part < j->parts; part++) {
@@ -290,19 +326,27 @@ static void gather_all(const qfw_job *j)
     }
 }
 
+void qfw_note_written(const qfw_job *j)
+{
+    note_written(j->call, j->places, j->own);
+}
+
 qfw_status qfw_end_rows(const qfw_job *j)
 {
-    if (j->aside) {
-        (void)qfw_crew_run(j->pool->crew, j->parts, move_part, j);
-    }
     gather_all(j);
+    qfw_note_written(j);
     return QFW_OK;
 }
 
-qfw_status qfw_split(qfw_job *j, qfw_part_fn *part, qfw_end_fn *end)
+qfw_status qfw_split(qfw_job *j, qfw_part_fn *part, qfw_end_fn *end, bool together)
 {
+    if (together) {
+        bring_all_together(j->call, j->places);
+    } else {
+        find_own(j);
+    }
     if (!are_apart(j) || !fits(j) || !qfw_crew_enter(j->pool->crew)) {
-        return j->run(j->call);
+        return qfw_alone(j->call);
     }
     j->pool->splits++;
     qfw_status status = qfw_crew_run(j->pool->crew, j->parts, part, j);
@@ -313,16 +357,22 @@ qfw_status qfw_split(qfw_job *j, qfw_part_fn *part, qfw_end_fn *end)
 
 /* ---- the list ---- */
 
-static void put_lines(qfw_op_line *lines, size_t count, const qfw_op_line *others, size_t n)
+static qfw_status run_pooled(const qfw_call *call)
 {
-    for (size_t i = 0; i < count * n; i++) {
-        qfw_op_line *line = &lines[i / n];
-        *line = line->kernel == others[i % n].kernel ? others[i % n] : *line;
-    }
+    qfw_op_fn *split = qfw_pool_of(call)->split[call->op->kernel];
+    return split != NULL ? split(call) : qfw_alone(call);
 }
 
-void qfw_split_lines(qfw_op_line *lines, size_t count)
+void qfw_split_ops(qfw_host_pool *pool)
 {
-    put_lines(lines, count, qfw_row_splits, qfw_row_split_count);
-    put_lines(lines, count, qfw_gradient_splits, qfw_gradient_split_count);
+    for (size_t i = 0; i < pool->ops.count; i++) {
+        pool->whole[pool->lines[i].kernel] = pool->lines[i].run;
+        pool->lines[i].run = run_pooled;
+    }
+    for (size_t i = 0; i < qfw_row_split_count; i++) {
+        pool->split[qfw_row_splits[i].kernel] = qfw_row_splits[i].run;
+    }
+    for (size_t i = 0; i < qfw_gradient_split_count; i++) {
+        pool->split[qfw_gradient_splits[i].kernel] = qfw_gradient_splits[i].run;
+    }
 }

@@ -40,8 +40,10 @@ static qfw_status sum_terms(const void *of, uint32_t part, uint32_t thread)
     const qfw_job *j = of;
     const ptrdiff_t first = qfw_first_of(j, part), rows = qfw_first_of(j, part + 1) - first;
     qfw_call own = qfw_own_call(j, part, thread);
-    qfw_take_rows(&own.at[1], j->units, first, rows);
-    qfw_take_rows(&own.at[2], j->units, first, rows);
+    qfw_take_rows(j, part, 1, &own.at[1]);
+    if (qfw_has(&own, 2)) {
+        qfw_take_rows(j, part, 2, &own.at[2]);
+    }
     own.rows = (int32_t)rows;
     own.at[TILE].t.codes = sums_of(j, part);
     qfw_gradient_sums(&own, qfw_patches_place(own.op->kernel), 0, sizes_of(j->call).out);
@@ -93,11 +95,11 @@ static qfw_status end_floats(const qfw_job *j)
 
 /* ---- operations ---- */
 
-/* Enough of them, over a wire. */
+/* Enough products; a bias has sums alone. */
 static bool is_long(const qfw_call *call, const sizes *s)
 {
-    return qfw_has(call, 2) && s->terms > 1 &&
-           qfw_is_worth(call, qfw_times(s->terms, call->at[0].n) / QFW_SPLIT_PRODUCTS);
+    const ptrdiff_t products = qfw_times(s->terms, call->at[0].n) / QFW_SPLIT_PRODUCTS;
+    return s->terms > 1 && qfw_is_worth(call, qfw_has(call, 2) ? products : call->at[1].n);
 }
 
 static bool is_wide(const qfw_job *j, const sizes *s)
@@ -110,17 +112,18 @@ static qfw_status split_sums(const qfw_call *call, qfw_op_fn *run)
     const sizes s = sizes_of(call);
     const qfw_operand *e = &call->at[1], *x = &call->at[2], *tile = &call->at[TILE];
     if (!is_long(call, &s) || tile->n != call->at[0].n) {
-        return run(call);
+        return qfw_alone(call);
     }
+    const bool bias = !qfw_has(call, 2);
     const bool whole = call->op->param[SHIFT] == 0 && call->op->param[CHUNK] >= (uint64_t)s.terms;
-    if (call->window != NULL && whole && call->rows > 1 && qfw_has_parts(e) && qfw_has_parts(x) &&
-        !qfw_by_rows(e) && !qfw_by_rows(x)) {
+    if ((call->window != NULL || bias) && whole && call->rows > 1 && qfw_has_parts(e) &&
+        !qfw_by_rows(e) && (bias || (qfw_has_parts(x) && !qfw_by_rows(x)))) {
         qfw_job j = qfw_job_of(call, run, call->rows);
         const bool room = (size_t)tile->n * sizeof(int32_t) <= j.pool->result_bytes;
-        return room ? qfw_split(&j, sum_terms, add_terms) : run(call);
+        return room ? qfw_split(&j, sum_terms, add_terms, false) : qfw_alone(call);
     }
     qfw_job j = qfw_job_of(call, run, s.out);
-    return is_wide(&j, &s) ? qfw_split(&j, sum_outputs, end_sums) : run(call);
+    return !bias && is_wide(&j, &s) ? qfw_split(&j, sum_outputs, end_sums, true) : qfw_alone(call);
 }
 
 static qfw_status split_gradient_s32(const qfw_call *call)
@@ -143,8 +146,9 @@ static qfw_status split_gradient_f32(const qfw_call *call)
 {
     const sizes s = sizes_of(call);
     qfw_job j = qfw_job_of(call, qfw_op_gradient_f32, s.out);
-    const bool may = is_long(call, &s) && is_wide(&j, &s) && !qfw_adds(call);
-    return may ? qfw_split(&j, sum_outputs, end_floats) : qfw_op_gradient_f32(call);
+    const bool may =
+        qfw_has(call, 2) && is_long(call, &s) && is_wide(&j, &s) && !qfw_adds(call);
+    return may ? qfw_split(&j, sum_outputs, end_floats, true) : qfw_alone(call);
 }
 
 #define LINE(name) {split_##name, QFW_NUMBER_##name, QFW_READS_##name}

@@ -8,14 +8,13 @@ static qfw_status run_rows(const void *of, uint32_t part, uint32_t thread)
     qfw_call own = qfw_own_call(j, part, thread);
     for (int k = 0; k < QFW_OP_TENSORS; k++) {
         if (qfw_has(&own, k)) {
-            qfw_take_rows(&own.at[k], j->units, first, rows);
+            qfw_take_rows(j, part, k, &own.at[k]);
         }
     }
     /* The range of a row of its own is not that of all. */
     if (qfw_has(&own, 1) && qfw_by_rows(&own.at[0]) && qfw_shares_scales(&own.at[1])) {
         own.at[1].absmax = NULL;
     }
-    own.at[0].t.codes = j->aside ? qfw_aside_of(j, part) : own.at[0].t.codes;
     own.rows = (int32_t)rows;
     own.first = first;
     return j->run(&own);
@@ -28,7 +27,7 @@ static qfw_status by_rows(const qfw_call *call, qfw_op_fn *run, bool may, ptrdif
         rows = !qfw_has(call, k) || qfw_has_parts(&call->at[k]);
     }
     qfw_job j = qfw_job_of(call, run, call->rows);
-    return rows ? qfw_split(&j, run_rows, qfw_end_rows) : run(call);
+    return rows ? qfw_split(&j, run_rows, qfw_end_rows, false) : qfw_alone(call);
 }
 
 /* Elements of the larger of two places. */
@@ -105,16 +104,18 @@ static qfw_row_encoding encoding_of(const qfw_job *j, bool dynamic, const qfw_ke
 static qfw_status encode_floats(const void *of, uint32_t part, uint32_t thread)
 {
     const qfw_job *j = of;
-    const qfw_operand *dst = &j->call->at[0], *src = &j->call->at[1];
+    qfw_operand dst = j->call->at[0];
+    const qfw_operand *src = &j->call->at[1];
     const ptrdiff_t first = qfw_first_of(j, part) * src->row;
     const size_t n = (size_t)(qfw_first_of(j, part + 1) * src->row - first);
-    const qfw_key key = qfw_key_of(j->call, dst);
+    const qfw_key key = qfw_key_of(j->call, &dst);
     qfw_row_encoding how = encoding_of(j, false, &key);
     uint64_t saturated = 0;
     (void)thread;
     how.first = (uint64_t)first;
+    qfw_take_rows(j, part, 0, &dst);
     return j->pool->kernels->quantize_s8((const float *)src->t.codes + first, n, n, &how,
-                                         dst->t.scale, (int8_t *)dst->t.codes + first, &saturated);
+                                         dst.t.scale, dst.t.codes, &saturated);
 }
 
 /* The scale of the largest alone is that of all. */
@@ -132,7 +133,9 @@ static qfw_status end_floats(const qfw_job *j)
     uint64_t saturated = 0;
     QFW_TRY(j->pool->kernels->quantize_s8(&largest, 1, 1, &how, &scale, &code, &saturated));
     j->call->at[0].t.scale[0] = scale;
-    return qfw_crew_run(j->pool->crew, j->parts, encode_floats, j);
+    QFW_TRY(qfw_crew_run(j->pool->crew, j->parts, encode_floats, j));
+    qfw_note_written(j);
+    return QFW_OK;
 }
 
 static qfw_status split_convert(const qfw_call *call)
@@ -140,7 +143,7 @@ static qfw_status split_convert(const qfw_call *call)
     const ptrdiff_t work = elements(call);
     if (!qfw_has(call, 3) && has_one_range(call) && call->rows > 1 && qfw_is_worth(call, work)) {
         qfw_job j = qfw_job_of(call, qfw_op_convert, call->rows);
-        return qfw_split(&j, find_largest, end_floats);
+        return qfw_split(&j, find_largest, end_floats, false);
     }
     return by_rows(call, qfw_op_convert, !qfw_has(call, 3) && has_known_scales(call), work);
 }

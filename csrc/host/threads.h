@@ -18,15 +18,18 @@ struct qfw_host_pool {
     qfw_kernels table; /* first: the kernels that a call has are its pool */
     const qfw_kernels *kernels;
     qfw_op_line lines[QFW_OP_COUNT];
+    qfw_op_fn *whole[QFW_OP_COUNT], *split[QFW_OP_COUNT]; /* by number; NULL: it is not split */
     qfw_ops ops;
     uint32_t threads;
     ptrdiff_t least; /* work that is worth a split: elements, or QFW_SPLIT_PRODUCTS products each */
     size_t splits;   /* how many were */
     qfw_crew *crew;
-    uint8_t *scratch, *results, *aside;
+    uint8_t *scratch, *results, *arenas;
     size_t scratch_bytes; /* of each thread but the caller's */
     size_t result_bytes;  /* of each part */
-    size_t aside_bytes;   /* of all */
+    size_t arena_bytes;   /* of each part but the first */
+    uint8_t *apart;       /* of each tensor: a qfw_apart */
+    const qfw_plan_header *header;
 };
 
 /* Bytes of a crew; 0 where there are no threads. */
@@ -46,15 +49,22 @@ qfw_status qfw_crew_run(qfw_crew *crew, uint32_t parts, qfw_part_fn *run, const 
 /* What a loop that waits does at each turn. */
 void qfw_host_pause(void);
 
-/* Whether a job's operations are split: host/split.c. Puts its lines in place of others of their
- * number. */
-void qfw_split_lines(qfw_op_line *lines, size_t count);
+/* Where rows of a tensor are: in the net's arena; in those of the parts; in both. */
+typedef enum { QFW_TOGETHER = 0, QFW_APART, QFW_BOTH } qfw_apart;
 
-/* Bytes that a split of an operation takes at most: of each thread, of each part, of all. */
+/* ---- host/split.c ---- */
+
+/* Puts pooled operations in place of all, and what they are made of beside. */
+void qfw_split_ops(qfw_host_pool *pool);
+
+/* Bytes that a split of an operation takes at most: of each thread, of each part. */
 typedef struct {
-    size_t scratch, results, aside;
+    size_t scratch, results;
 } qfw_needs;
 
 qfw_needs qfw_split_needs(const qfw_plan_header *header, const qfw_plan_op *op);
+
+/* Brings the rows of a tensor together in the net's arena. */
+void qfw_bring_together(qfw_host_pool *pool, uint16_t tensor, const qfw_operand *x, ptrdiff_t rows);
 
 #endif

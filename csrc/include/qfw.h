@@ -491,6 +491,9 @@ const qfw_kernels *qfw_host_pool_kernels(const qfw_host_pool *pool);
 const qfw_ops *qfw_host_pool_ops(const qfw_host_pool *pool);
 /* The work, in elements, from which on an operation is split. 0: as a pool is opened; < 0: none is. */
 void qfw_host_pool_least(qfw_host_pool *pool, ptrdiff_t work);
+/* Rows of a tensor may lie in memory of the pool: brings them together in the net's arena, if the last
+ * walk, over so many rows, left them there. */
+void qfw_host_pool_gather(qfw_host_pool *pool, const qfw_net *net, uint32_t tensor, uint32_t rows);
 /* How many operations were split so far. */
 size_t qfw_host_pool_splits(const qfw_host_pool *pool);
 void qfw_host_pool_close(qfw_host_pool *pool);
