@@ -48,8 +48,7 @@ static ptrdiff_t row_bits(const qfw_operand *x)
 /* The codes of a tensor in the arena of a part, which is the net's own for the first. */
 static uint8_t *own_codes_of(const qfw_host_pool *pool, uint32_t part, const qfw_operand *x)
 {
-    return part == 0 ? x->t.codes
-                     : pool->arenas + (part - 1) * pool->arena_bytes + x->plan->codes;
+    return part == 0 ? x->t.codes : pool->arenas + (part - 1) * pool->arena_bytes + x->plan->codes;
 }
 
 void qfw_take_rows(const qfw_job *j, uint32_t part, int k, qfw_operand *x)

@@ -146,8 +146,7 @@ static qfw_status split_gradient_f32(const qfw_call *call)
 {
     const sizes s = sizes_of(call);
     qfw_job j = qfw_job_of(call, qfw_op_gradient_f32, s.out);
-    const bool may =
-        qfw_has(call, 2) && is_long(call, &s) && is_wide(&j, &s) && !qfw_adds(call);
+    const bool may = qfw_has(call, 2) && is_long(call, &s) && is_wide(&j, &s) && !qfw_adds(call);
     return may ? qfw_split(&j, sum_outputs, end_floats, true) : qfw_alone(call);
 }
 

@@ -4,8 +4,9 @@
 
 #include "engine/engine.h"
 
-/* Parts of a job for each thread: one that was held up leaves the rest to the others. */
-enum { QFW_THREAD_PARTS = 2 };
+/* Parts of a job for each thread. More would let a free thread help one that is held up, but with rows
+ * that lie in the other's caches. */
+enum { QFW_THREAD_PARTS = 1 };
 
 /* Part number `part` of a job, by thread number `thread`, 0 being the caller's. */
 typedef qfw_status qfw_part_fn(const void *job, uint32_t part, uint32_t thread);
