@@ -13,6 +13,7 @@ from . import bench
 BAR = 1.6  # two threads beside one, where both have a core to themselves
 FREE = 0.9  # of each core, so that it counts as free
 LOOK = 0.25  # seconds
+STEPS = 25  # of a call: training goes on, and its threads and caches with it
 
 
 def cases(make: Callable[[int], tuple[str, bench.Run]], amount: float) -> Iterator[bench.Case]:
@@ -23,14 +24,22 @@ def cases(make: Callable[[int], tuple[str, bench.Run]], amount: float) -> Iterat
         free = idle_cores(cores)
         yield bench.Case(
             name=f"{name}, 2 threads{_told(free, len(cores))}",
-            run=two,
-            amount=amount,
+            run=_several(two),
+            amount=STEPS * amount,
             unit="samples/s",
             peer="1 thread",
-            peer_run=one,
+            peer_run=_several(one),
             bar=BAR if free is not None and free >= 2 * FREE else None,
             clock=perf_counter,
         )
+
+
+def _several(run: bench.Run) -> bench.Run:
+    def steps() -> None:
+        for _ in range(STEPS):
+            run()
+
+    return steps
 
 
 def _told(free: float | None, cores: int) -> str:

@@ -134,8 +134,8 @@ NOTES = (
     "NumPy: the same step written by hand. fake-quant: weights by channel, activations and errors "
     "between layers as if in 8 bits. channels_last: convolutions as Conv2d with channels last, and "
     "a malloc that keeps what is freed.",
-    "2 threads: Session(plan, threads=2) beside threads=1, wall time, on all cores; the bar holds "
-    "where two cores are idle before.",
+    f"2 threads: Session(plan, threads=2) beside threads=1, {bench_threads.STEPS} steps at a time, "
+    "wall time, on all cores; the bar holds where two cores are idle before.",
 )
 
 

@@ -379,3 +379,31 @@ def test_a_program_ends_with_sessions_alive():
         print("done")
     """)
     assert out == "done\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
+def test_threads_that_the_system_refuses():
+    """The error has a name, nothing is left behind, and one thread still works."""
+    out = run("""
+        import os, resource
+        import numpy as np
+        import pyqfw as q
+        from pyqfw import nn
+
+        plan = q.compile(nn.Sequential(nn.Linear(8, 4)), input_shape=(8,),
+                         loss=nn.CrossEntropyLoss(), optimizer=q.optim.SGD(0.1), batch=4)
+        before = len(os.listdir("/proc/self/task"))
+        pages = int(open("/proc/self/statm").read().split()[0])
+        room = pages * os.sysconf("SC_PAGE_SIZE") + 64 * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        try:
+            q.Session(plan, threads=64)
+        except q.QfwError as e:
+            assert str(e) == "threads=64: the system did not start as many threads", e
+        else:
+            raise AssertionError("it did")
+        assert len(os.listdir("/proc/self/task")) == before
+        q.Session(plan).step(np.zeros((4, 8), np.float32), [0, 1, 2, 3])
+        print("done")
+    """)
+    assert out == "done\n"
