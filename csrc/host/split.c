@@ -8,7 +8,9 @@
  *   - a sum is made by one thread, in its order.
  *
  * Each part writes shared scales and absmaxes to results of its own, and each thread has scratch of its
- * own. What is too little to be worth it is done by the caller alone. */
+ * own. Rows that a part writes stay in an arena of its own, where the next operation's part finds them:
+ * cores that share no cache would pass them to and fro. An operation that is not split has them brought
+ * together first. What is too little to be worth it is done by the caller alone. */
 #include "host/split.h"
 
 enum { ROOM = 64 }; /* results and scratch begin at multiples of a cache line */
