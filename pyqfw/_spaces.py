@@ -16,11 +16,16 @@ from .quant import Stored
 from .tensor import QTensor, quantize
 
 
+def room(size: int) -> Array:
+    """Bytes of 0 that begin at a multiple of 64."""
+    space = np.zeros(size + 64, np.uint8)
+    begin = -space.ctypes.data % 64
+    return space[begin : begin + size]
+
+
 def aligned(data: bytes) -> Array:
     """A copy that begins at a multiple of 64."""
-    space = np.zeros(len(data) + 64, np.uint8)
-    begin = -space.ctypes.data % 64
-    view = space[begin : begin + len(data)]
+    view = room(len(data))
     view[:] = np.frombuffer(data, np.uint8)
     return view
 

@@ -16,6 +16,7 @@ import platform
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import thread_time
@@ -31,6 +32,7 @@ Clock: TypeAlias = Callable[[], float]
 # A timing of less than this repeats the call: the clock and the interpreter stay below 0.1 %.
 MIN_SECONDS = 0.005
 WARM_UP = 5  # calls that are looked at
+_cores: ContextVar[frozenset[int]] = ContextVar("cores", default=frozenset())  # before `quiet`
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Case:
     peer_run: Run | None = None
     bar: float | None = None
     bar_of: Literal["ratio", "rate"] = "ratio"
+    clock: Clock = thread_time
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,9 @@ class Suite:
     without_torch: str  # a note more where torch is missing
 
 
-def measure(case: Case, repeats: int, clock: Clock = thread_time) -> Row:
+def measure(case: Case, repeats: int, clock: Clock | None = None) -> Row:
     """Times the case and its peer in interleaved rounds, the order swapping each round."""
+    clock = clock or case.clock
     runs = [case.run] if case.peer_run is None else [case.run, case.peer_run]
     calls = [_calls_per_timing(run, clock) for run in runs]
     seconds = np.empty((repeats, len(runs)))
@@ -137,6 +141,7 @@ def quiet() -> Iterator[bool]:
     before = [get() for get, _ in blas]
     collecting = gc.isenabled()
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else None
+    token = _cores.set(frozenset(cores or ()))
     try:
         if torch:
             torch.set_num_threads(1)
@@ -149,12 +154,28 @@ def quiet() -> Iterator[bool]:
     finally:
         if cores:
             os.sched_setaffinity(0, cores)
+        _cores.reset(token)
         if collecting:
             gc.enable()
         for (_, set_threads), n in zip(blas, before, strict=True):
             set_threads(n)
         if torch:
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def every_core() -> Iterator[set[int]]:
+    """Not pinned, within `quiet`; yields the cores that there are for us."""
+    cores = set(_cores.get())
+    if not cores:  # not pinned, then
+        yield set(range(os.cpu_count() or 1))
+        return
+    pinned = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield cores
+    finally:
+        os.sched_setaffinity(0, pinned)
 
 
 def _blas_threads() -> list[tuple[Callable[[], int], Callable[[int], object]]]:

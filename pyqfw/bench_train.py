@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from . import bench, bench_peers, nn, optim
+from . import bench, bench_peers, bench_threads, nn, optim
 from .bench import Case
 from .plan import compile as compile_plan
 from .policy import Policy
@@ -123,6 +123,8 @@ PEERS = (  # those with a malloc of their own last
     Peer("torch channels_last", "cnn", 64, 1.5, _channels_last),
 )
 
+THREADED = (("har", 64),)  # int8() with momentum 0.9, two threads beside one
+
 NOTES = (
     f"A training step with cross-entropy and lr {LR:g}: session.step(x, y), with Python's checks "
     "of x and y, beside torch float32's zero_grad, forward, loss, backward and SGD step (fused "
@@ -132,6 +134,8 @@ NOTES = (
     "NumPy: the same step written by hand. fake-quant: weights by channel, activations and errors "
     "between layers as if in 8 bits. channels_last: convolutions as Conv2d with channels last, and "
     "a malloc that keeps what is freed.",
+    f"2 threads: Session(plan, threads=2) beside threads=1, {bench_threads.STEPS} steps at a time, "
+    "wall time, on all cores; the bar holds where two cores are idle before.",
 )
 
 
@@ -163,6 +167,9 @@ def cases(models: Sequence[str], batches: Sequence[int] | None = None) -> Iterat
             for policy in POLICIES:
                 for optimizer in OPTIMIZERS:
                     yield _case(name, policy, optimizer, batch, ring, torch)
+    for name, batch in THREADED:
+        if name in models and batch in (batches or MODELS[name].batches):
+            yield from _threaded(name, batch)
     for peer in PEERS:
         here = peer.model in models and peer.batch in (batches or MODELS[peer.model].batches)
         if here and (torch or not peer.torch):
@@ -181,7 +188,9 @@ def data(model: Model, batch: int) -> Batches:
     ]
 
 
-def _ours(name: str, policy: str, optimizer: str, batch: int, ring: Batches) -> partial[Case]:
+def _ours(
+    name: str, policy: str, optimizer: str, batch: int, ring: Batches, threads: int = 1
+) -> partial[Case]:
     """Our side of a case; the network is new, so that every case trains from the start."""
     model = MODELS[name]
     plan = compile_plan(
@@ -193,7 +202,9 @@ def _ours(name: str, policy: str, optimizer: str, batch: int, ring: Batches) -> 
         batch=batch,
     )
     title = f"{name}, {policy}, batch {batch}, {optimizer}"
-    return partial(Case, title, _turns(Session(plan).step, ring), batch, "samples/s")
+    return partial(
+        Case, title, _turns(Session(plan, threads=threads).step, ring), batch, "samples/s"
+    )
 
 
 def _case(name: str, policy: str, optimizer: str, batch: int, ring: Batches, torch: Any) -> Case:
@@ -214,6 +225,16 @@ def _beside(peer: Peer, torch: Any) -> Case:
     case = _ours(peer.model, "int8()", "SGD momentum 0.9", peer.batch, ring)
     run = peer.run(torch, MODELS[peer.model], ring)
     return case(peer=peer.name, peer_run=run, bar=peer.bar)
+
+
+def _threaded(name: str, batch: int) -> Iterator[Case]:
+    ring = data(MODELS[name], batch)
+
+    def make(threads: int) -> tuple[str, bench.Run]:
+        case = _ours(name, "int8()", "SGD momentum 0.9", batch, ring, threads)()
+        return case.name, case.run
+
+    return bench_threads.cases(make, batch)
 
 
 def _tensors(torch: Any, ring: Batches) -> Batches:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ from . import carry, feed, initial, quant, saving
 from . import counters as counting
 from ._arrays import Array, integer
 from ._core import ffi, lib
-from ._spaces import Spaces, aligned
+from ._spaces import Spaces, aligned, room
 from ._views import Views
 from .errors import NonFiniteError, QfwError
 from .lower import Op, Tensor
@@ -55,12 +57,14 @@ class Session(Views):
     ``step(x, y)`` is ``forward(x)``, ``backward(y)``, ``update()``: the same operations, so the
     same bits. With micro_batches=k, a step is up to k times ``forward``, ``backward`` over
     consecutive rows, each adding to the gradients, and an ``update``. Errors leave parameters,
-    gradients and state as they were. counters: `count()`.
+    gradients and state as they were. counters: `count()`. threads: how many work at a step; the
+    bits do not depend on it.
     """
 
-    def __init__(self, plan: Plan, *, counters: bool = False) -> None:
+    def __init__(self, plan: Plan, *, counters: bool = False, threads: int = 1) -> None:
         if not isinstance(plan, Plan):
             raise QfwError(f"a Session needs a Plan from q.compile, not {type(plan).__name__}")
+        self._threads = integer(threads, "threads", 1, lib.QFW_HOST_THREADS)
         self._plan = plan
         self._bytes = aligned(plan.to_bytes())
         self._spaces = Spaces(plan)
@@ -72,6 +76,7 @@ class Session(Views):
         self._image.const_bytes = plan.layout.const_bytes
         self._image.kernels = quant.kernels()
         self._image.ops = lib.qfw_ops_all()
+        self._pool = self._open_pool() if self._threads > 1 else None
         self._progress = ffi.new("qfw_progress *")
         self._io = ffi.new("qfw_io *")
         self._loss = ffi.new("float *")
@@ -98,13 +103,19 @@ class Session(Views):
             self.count()
 
     def __repr__(self) -> str:
-        return f"<Session of {self._plan!r}, {self.steps} steps>"
+        threads = f", {self._threads} threads" if self._threads > 1 else ""
+        return f"<Session of {self._plan!r}, {self.steps} steps{threads}>"
 
     # --- learning ---------------------------------------------------------------------------------
 
     @property
     def plan(self) -> Plan:
         return self._plan
+
+    @property
+    def threads(self) -> int:
+        """How many threads work at a step, this one included."""
+        return self._threads
 
     def step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """One update from up to `batch` rows; returns the mean loss."""
@@ -254,7 +265,9 @@ class Session(Views):
         self._last = -1  # no backward of what other parameters made
         self._restart()
 
-    def recompile(self, *, train: list[str] | None = None, **changes: Any) -> Session:
+    def recompile(
+        self, *, train: list[str] | None = None, threads: int | None = None, **changes: Any
+    ) -> Session:
         """The same network under other arguments of `q.compile`; `train`: the layers that learn.
 
         Parameters keep their bits where the format stays, else their values; before an update,
@@ -262,12 +275,13 @@ class Session(Views):
         """
         unknown = sorted(set(changes) - set(_CHANGES))
         if unknown:
-            legal = ", ".join((*_CHANGES, "train"))
+            legal = ", ".join((*_CHANGES, "train", "threads"))
             raise QfwError(f"recompile: {unknown[0]} cannot be changed; what can: {legal}")
         request = self._plan.request
         if train is not None:
             changes["train"] = initial.trained(self._plan, train)
-        net = Session(build(replace(request, **changes)))
+        threads = self._threads if threads is None else threads
+        net = Session(build(replace(request, **changes)), threads=threads)
         carry.over(self, net)
         return net
 
@@ -276,11 +290,12 @@ class Session(Views):
         saving.write(path, saving.of(self))
 
     @classmethod
-    def load(cls, path: saving.PathName) -> Session:
+    def load(cls, path: saving.PathName, *, threads: int = 1) -> Session:
         """The session that `save` wrote: it goes on as if it had never stopped."""
+        integer(threads, "threads", 1, lib.QFW_HOST_THREADS)  # no fault of the file
         with saving.blamed(path):
             saved = saving.read(path)
-            net = cls(saved.plan)
+            net = cls(saved.plan, threads=threads)
             for t in saving.kept(saved.plan):
                 net._spaces.write(t, saved.tensors[t.name])
             net._set(**saved.progress)
@@ -288,6 +303,23 @@ class Session(Views):
         return net
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _open_pool(self) -> Any:
+        """Threads that end with the session."""
+        plan, size, image = ffi.from_buffer(self._bytes), self._bytes.size, self._image
+        bytes_, pool = ffi.new("size_t *"), ffi.new("qfw_host_pool **")
+        what = f"threads={self._threads}"
+        self._done(lib.qfw_host_pool_size(plan, size, self._threads, bytes_), what)
+        memory = room(bytes_[0])
+        held = ffi.from_buffer(memory, require_writable=True)
+        status = lib.qfw_host_pool_open(
+            held, memory.size, plan, size, self._threads, image.kernels, pool
+        )
+        self._done(status, what)
+        image.kernels = lib.qfw_host_pool_kernels(pool[0])
+        image.ops = lib.qfw_host_pool_ops(pool[0])
+        weakref.finalize(self, _close_pool, pool[0], held)
+        return pool[0]
 
     def _open(self, state: Array | None) -> None:
         """The net from the beginning, or from a state (docs/format.md section 10); if that is
@@ -313,6 +345,23 @@ class Session(Views):
         if self._counters is not None:  # the core writes into it
             table = ffi.cast("qfw_counter *", ffi.from_buffer(self._counters))
         self._done(lib.qfw_set_counters(self._net, table, records), "count")
+
+    def _shown(self, t: Tensor, rows: int) -> QTensor:
+        if self._pool is not None and t.rows:
+            number = next(i for i, u in enumerate(self._plan.program.tensors) if u is t)
+            lib.qfw_host_pool_gather(self._pool, self._net, number, rows)
+        return super()._shown(t, rows)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """In the block one thread works, so that scratch can be looked at."""
+        if self._pool is not None:
+            lib.qfw_host_pool_least(self._pool, -1)
+        try:
+            yield
+        finally:
+            if self._pool is not None:
+                lib.qfw_host_pool_least(self._pool, 0)
 
     def _mark(self) -> Mark:
         """A copy of all that lasts."""
@@ -374,7 +423,7 @@ class Session(Views):
             pointers = [ffi.from_buffer(a) for a in (data[part], labels[part], out)]
             self._io.x, self._io.y, self._io.out = pointers
             self._io.step_rows, self._rows = len(data), len(data[part])
-            with quant.float_mode():
+            with quant.float_mode(), self._alone():
                 status = lib.qfw_walk(self._net, self._io, self._rows, i, 1, done)
                 self._done(status, "trace", i, kept)
             self._last = i
@@ -499,6 +548,11 @@ class Session(Views):
                 f"micro-batch of a step; leave the last row out, or choose another batch"
             )
         raise QfwError(f"{what}{place}: {text}")
+
+
+def _close_pool(pool: Any, held: object) -> None:
+    """`held`: the memory that it lies in, until then."""
+    lib.qfw_host_pool_close(pool)
 
 
 def check_plan(data: Array, plan: Plan | None = None) -> None:

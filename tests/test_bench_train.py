@@ -1,13 +1,15 @@
 """`pyqfw bench train`: its rows, its bars, and the step that stands beside ours."""
 
 import json
+import os
+from contextlib import nullcontext
 from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from pyqfw import bench, bench_peers, bench_train, cli, quant
+from pyqfw import bench, bench_peers, bench_threads, bench_train, cli, quant
 
 QUICK = ["--repeats", "1"]
 OPTIMIZERS = ("SGD", "SGD momentum 0.9")
@@ -75,6 +77,7 @@ def torch_is(monkeypatch):
     """Sets what `import torch` finds; timings that do not repeat short calls; no further peers."""
     monkeypatch.setattr(bench, "MIN_SECONDS", 0)
     monkeypatch.setattr(bench_train, "PEERS", ())
+    monkeypatch.setattr(bench_train, "THREADED", ())
     return lambda torch: monkeypatch.setattr(bench, "optional", lambda name: torch)
 
 
@@ -159,7 +162,9 @@ def test_with_an_isa(isa, capsys, torch_is, monkeypatch):
     used = []
     session = bench_train.Session
     monkeypatch.setattr(
-        bench_train, "Session", lambda plan: used.append(quant.core_info()["isa"]) or session(plan)
+        bench_train,
+        "Session",
+        lambda plan, threads: used.append(quant.core_info()["isa"]) or session(plan),
     )
     assert report(capsys, "--model", "mlp", "--batch", "1", "--isa", isa)["machine"]["isa"] == isa
     assert used == [isa] * 6
@@ -268,7 +273,9 @@ def test_our_steps_train_on_the_ring(name, torch_is, monkeypatch):
     torch_is(None)
     nets = []
     session = bench_train.Session
-    monkeypatch.setattr(bench_train, "Session", lambda plan: nets.append(session(plan)) or nets[-1])
+    monkeypatch.setattr(
+        bench_train, "Session", lambda plan, threads: nets.append(session(plan)) or nets[-1]
+    )
     for case in bench_train.cases([name], [4]):
         losses = [case.run() for _ in range(64)]
         assert nets[-1].steps == 64
@@ -343,3 +350,38 @@ if find_spec("torch"):
             grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
         apart = (grads[0] - grads[1]).norm() / grads[0].norm()
         assert 0 < apart < 0.2
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+
+def test_two_threads_beside_one(capsys, torch_is, monkeypatch):
+    torch_is(None)
+    monkeypatch.setattr(bench_train, "THREADED", (("har", 4),))
+    for idle, bar, told in (
+        (1.9, 1.6, ""),
+        (1.2, None, "not free: 1.2"),
+        (None, None, "not known"),
+    ):
+        monkeypatch.setattr(bench_threads, "idle_cores", lambda cores, idle=idle: idle)
+        monkeypatch.setattr(bench, "every_core", lambda: nullcontext({0, 1}))
+        row = report(capsys, "--model", "har", "--batch", "4")["rows"][-1]
+        assert row["name"].startswith("har, int8(), batch 4, SGD momentum 0.9, 2 threads")
+        assert (row["peer"], row["bar"], row["unit"]) == ("1 thread", bar, "samples/s")
+        assert told in row["name"]
+        assert row["ratio"] > 0
+
+
+def test_the_row_of_threads_has_all_cores():
+    with bench.quiet() as pinned, bench.every_core() as cores:
+        if pinned:
+            assert os.sched_getaffinity(0) == cores
+    if pinned:
+        assert os.sched_getaffinity(0) == cores
+
+
+def test_idle_cores():
+    cores = set(range(os.cpu_count() or 1))
+    found = bench_threads.idle_cores(cores, 0.05)
+    assert found is None or 0 <= found <= len(cores) + 1
+    assert bench_threads.idle_cores({10**6}, 0.0) is None

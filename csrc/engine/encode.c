@@ -128,9 +128,10 @@ static qfw_status convert_in_hindsight(const qfw_call *call)
 
 qfw_status qfw_op_convert(const qfw_call *call)
 {
+    const uint64_t first = (uint64_t)(QFW_ROWS_BEFORE(call) * call->at[0].row);
     return QFW_HAS_HINDSIGHT && qfw_has(call, 3)
                ? convert_in_hindsight(call)
-               : encode(call, &call->at[1], &call->at[0], call->at[2].t.codes, 0);
+               : encode(call, &call->at[1], &call->at[0], call->at[2].t.codes, first);
 }
 
 /* ---- parts of a matrix ---- */

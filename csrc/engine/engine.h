@@ -58,7 +58,19 @@ typedef struct {
     uint32_t seed; /* this micro-batch's */
     qfw_progress progress;
     bool infer; /* nothing is learnt from what is seen */
+#if !QFW_DIRECT
+    ptrdiff_t first; /* rows of the step before those of this call: it may be a part */
+    bool summed;     /* a gradient's sums stand in its tile, which has room for all */
+#endif
 } qfw_call;
+
+#if QFW_DIRECT
+#define QFW_ROWS_BEFORE(call) 0
+#define QFW_IS_SUMMED(call) false
+#else
+#define QFW_ROWS_BEFORE(call) ((call)->first)
+#define QFW_IS_SUMMED(call) ((call)->summed)
+#endif
 
 typedef qfw_status qfw_op_fn(const qfw_call *call);
 
@@ -255,6 +267,14 @@ bool qfw_takes_outer(const qfw_operand *x, const qfw_operand *grad, ptrdiff_t ro
 /* Encodes e x^T, whose scale is sigma; e has a code for each row, x one for each column. */
 void qfw_encode_outer(const qfw_call *call, const qfw_operand *e, const qfw_operand *x, float sigma,
                       const qfw_operand *grad);
+
+/* ---- engine/gradient.c ---- */
+
+#if !QFW_DIRECT
+/* Sums of rows first .. first + n - 1 of the gradient's matrix: integers go to the beginning of the tile
+ * at place 3, place `patches` having room for patches of an image; floats where they belong. */
+void qfw_gradient_sums(const qfw_call *call, int patches, ptrdiff_t first, ptrdiff_t n);
+#endif
 
 /* ---- engine/product.c ---- */
 

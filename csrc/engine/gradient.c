@@ -176,7 +176,9 @@ static qfw_tensor accumulate(const qfw_call *call, int patches, ptrdiff_t first,
     qfw_tensor t = tile->t;
     t.layout.axis = t.layout.group = n * s.in;
     t.scale[0] = sigma_of(call);
-    if (!qfw_has(call, 2)) {
+    if (QFW_IS_SUMMED(call)) {
+        return t;
+    } else if (!qfw_has(call, 2)) {
         sum_rows(call, s, first, n, t.codes);
     } else if (is_diagonal(call)) {
         qfw_line_products(e, x, s.out, s.terms, first, n, call->op->param[SHIFT], t.codes);
@@ -374,6 +376,16 @@ static void sum_f32(const qfw_call *call, ptrdiff_t first, ptrdiff_t n, float *s
         }
     }
 }
+#if !QFW_DIRECT
+void qfw_gradient_sums(const qfw_call *call, int patches, ptrdiff_t first, ptrdiff_t n)
+{
+    if (call->at[1].plan->kind == QFW_FLOAT32) {
+        sum_f32(call, first, n, (float *)call->at[0].t.codes + first * sizes_of(call).in);
+    } else {
+        (void)accumulate(call, patches, first, n);
+    }
+}
+#endif
 
 qfw_status qfw_op_gradient_f32(const qfw_call *call)
 {

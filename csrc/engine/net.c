@@ -211,6 +211,10 @@ static qfw_status run_op(qfw_net *net, const qfw_io *io, const extent *over, uin
     call.progress.micro = i < h->first[QFW_UPDATE] ? over->micro : 0;
     call.seed = qfw_micro_seed(h->seed, call.progress.micro);
     call.infer = over->infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
+#if !QFW_DIRECT
+    call.first = 0;
+    call.summed = false;
+#endif
     call.window = QFW_HAS_WINDOWS ? qfw_window_of(h, op) : NULL;
     const qfw_op_line *line = line_of(net->image.ops, op->kernel);
     if (line == NULL) {

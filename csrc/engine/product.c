@@ -285,7 +285,8 @@ static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, ptrd
     const qfw_operand *out = &call->at[0];
     const ptrdiff_t n = sums->layout.outer * sums->layout.axis, first = row * sizes_of(call).n;
     const qfw_layout flat = {1, n, 1, n, 0, 0};
-    const qfw_encoding how = {out->plan->rounding, 0, qfw_key_of(call, out), (uint64_t)first};
+    const uint64_t at = (uint64_t)(QFW_ROWS_BEFORE(call) * out->row + first);
+    const qfw_encoding how = {out->plan->rounding, 0, qfw_key_of(call, out), at};
     const uint32_t *ratios = call->at[5].t.codes;
     qfw_tensor part = out->t;
     uint64_t saturated = 0;

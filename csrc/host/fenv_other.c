@@ -1,4 +1,4 @@
-#include "include/qfw.h"
+#include "host/threads.h"
 
 uint32_t qfw_host_float_enter(void)
 {
@@ -8,4 +8,8 @@ uint32_t qfw_host_float_enter(void)
 void qfw_host_float_leave(uint32_t mode)
 {
     (void)mode;
+}
+
+void qfw_host_pause(void)
+{
 }

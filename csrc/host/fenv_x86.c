@@ -1,4 +1,4 @@
-#include "include/qfw.h"
+#include "host/threads.h"
 
 #include <immintrin.h>
 
@@ -14,4 +14,9 @@ uint32_t qfw_host_float_enter(void)
 void qfw_host_float_leave(uint32_t mode)
 {
     _mm_setcsr(mode);
+}
+
+void qfw_host_pause(void)
+{
+    _mm_pause();
 }

@@ -44,7 +44,8 @@ typedef enum qfw_status {
     QFW_E_STATE,      /* a state of another plan, or of other constants than these */
     QFW_E_EMPTY,      /* no slot of the flash area holds a state of this net */
     QFW_E_FLASH,      /* the flash area was not written, or does not read back */
-    QFW_E_FEATURE     /* this core was compiled without what is asked for */
+    QFW_E_FEATURE,    /* this core was compiled without what is asked for */
+    QFW_E_THREADS     /* the system did not start as many threads */
 } qfw_status;
 
 /* One sentence, static. */
@@ -475,6 +476,27 @@ const char *qfw_host_compiler(void);
  * had; puts a mode back. */
 uint32_t qfw_host_float_enter(void);
 void qfw_host_float_leave(uint32_t mode);
+
+/* Threads for one net, in memory that the caller keeps until the pool is closed, aligned to 64 bytes.
+ * A net that is opened with its kernels and its operations splits its work over them; the bits stay
+ * the same. threads counts the caller's: at most QFW_HOST_THREADS. A pool serves one walk at a time,
+ * others at that time go alone; so does a process that was forked from the one that opened it.
+ * QFW_E_FEATURE: this build knows no threads. */
+enum { QFW_HOST_THREADS = 64 };
+typedef struct qfw_host_pool qfw_host_pool;
+qfw_status qfw_host_pool_size(const void *plan, size_t plan_bytes, uint32_t threads, size_t *bytes);
+qfw_status qfw_host_pool_open(void *memory, size_t bytes, const void *plan, size_t plan_bytes,
+                              uint32_t threads, const qfw_kernels *kernels, qfw_host_pool **pool);
+const qfw_kernels *qfw_host_pool_kernels(const qfw_host_pool *pool);
+const qfw_ops *qfw_host_pool_ops(const qfw_host_pool *pool);
+/* The work, in elements, from which on an operation is split. 0: as a pool is opened; < 0: none is. */
+void qfw_host_pool_least(qfw_host_pool *pool, ptrdiff_t work);
+/* Rows of a tensor may lie in memory of the pool: brings them together in the net's arena, if the last
+ * walk, over so many rows, left them there. */
+void qfw_host_pool_gather(qfw_host_pool *pool, const qfw_net *net, uint32_t tensor, uint32_t rows);
+/* How many operations were split so far. */
+size_t qfw_host_pool_splits(const qfw_host_pool *pool);
+void qfw_host_pool_close(qfw_host_pool *pool);
 
 /* How often the code at origin + 2 i was entered, for i < slots, and how many bytes ran on from
  * there; `strays`: blocks elsewhere, or whose size changed. */
