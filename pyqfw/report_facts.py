@@ -12,9 +12,9 @@ from ._arrays import Array
 from .errors import QfwError
 from .formats import Float32, SymInt32
 from .lower.ir import Role
-from .mcu import Run
 
 if TYPE_CHECKING:
+    from .mcu import Run
     from .plan import Plan
     from .session import Session
     from .tensor import QTensor
