@@ -57,6 +57,9 @@
 #ifndef QFW_HAS_REQUANTIZE /* products that write codes */
 #define QFW_HAS_REQUANTIZE 1
 #endif
+#ifndef QFW_HAS_POOLED /* products that pool their sums */
+#define QFW_HAS_POOLED 1
+#endif
 #ifndef QFW_HAS_HINDSIGHT /* hindsight ranges */
 #define QFW_HAS_HINDSIGHT 1
 #endif
@@ -100,8 +103,8 @@
 #if QFW_ANY_PLAN &&                                                                             \
     !(QFW_HAS_ASYM && QFW_HAS_PACKED && QFW_HAS_POW2 && QFW_HAS_HALF_EVEN && QFW_HAS_WINDOWS && \
       QFW_HAS_SPLIT && QFW_HAS_DIAGONAL && QFW_HAS_COUNTERS && QFW_HAS_MICRO &&                 \
-      QFW_HAS_FLOAT_STEP && QFW_HAS_STATE && QFW_HAS_REQUANTIZE && QFW_HAS_HINDSIGHT &&         \
-      QFW_HAS_FIXED && QFW_HAS_ROW_SCALES && QFW_HAS_SHARED && QFW_HAS_ADAMW &&                 \
+      QFW_HAS_FLOAT_STEP && QFW_HAS_STATE && QFW_HAS_REQUANTIZE && QFW_HAS_POOLED &&            \
+      QFW_HAS_HINDSIGHT && QFW_HAS_FIXED && QFW_HAS_ROW_SCALES && QFW_HAS_SHARED && QFW_HAS_ADAMW &&                 \
       QFW_HAS_FAR_CODES && QFW_HAS_F32_BIAS && QFW_HAS_S8_S16 && QFW_HAS_S16_S8 &&              \
       QFW_HAS_S16_S16 && QFW_HAS_F32_PRODUCT && QFW_HAS_ANY_CONVERT && QFW_HAS_ANY_WIDEN &&     \
       QFW_PLACES == 8)
