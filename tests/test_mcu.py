@@ -169,3 +169,15 @@ def test_cost_is_what_the_device_used(name: str, tmp_path: Path) -> None:
         assert device.call("mcu_step", 1) == 0
         used |= np.frombuffer(device.read("mcu_arena")[lasting:], np.uint8) != fill
     assert -(-(np.flatnonzero(used)[-1] + 1) // 16) * 16 == arena - lasting
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m0"])
+@pytest.mark.parametrize("train", [None, ["10"]])
+def test_the_small_form_of_a_cnn(train: list[str] | None, target: str) -> None:
+    """Sums that are pooled, and errors that are widened, a few at a time."""
+    net = device_nets.session("har", "int8").recompile(policy=HINDSIGHT, train=train)
+    x, y = device_nets.data("har")
+    run = q.mcu.run(net, x, y, target=target, steps=3, count_steps=0, progress=False)
+    order = permutation(len(x), net.plan.seed, 0)[:3]
+    assert run.losses == [net.step(x[[i]], y[[i]]) for i in order]
+    assert state.of(run.net).lasting == state.of(net).lasting
