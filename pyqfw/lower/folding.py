@@ -11,7 +11,7 @@ from .windows import LONG, Window
 
 FOLDED_B = 2
 BITS = 4  # param: of the widened codes
-ROOM_BYTES = 1024  # of widened positions
+ROOM_BYTES = {False: 2048, True: 1024}  # of widened positions; for a tile of sums
 
 
 def fold(program: Program) -> None:
@@ -66,7 +66,8 @@ def _fuse(product: Op, op: Op) -> None:
     assert dst is not None
     assert dst.fmt is not None
     assert w is not None
-    room = max(positions_met(w), min(w.out_w, ROOM_BYTES // (2 * columns)))
+    some = ROOM_BYTES[len(product.places) > 6] // (2 * columns)
+    room = max(positions_met(w), min(w.out_w, some))
     scratch = Tensor(f"{dst.name}, some", ((16 + 2 * room) * columns,), "scratch")
     y, _, b, bias, mask = product.places[:5]
     product.kernel, product.folded = "product_fold_s32", dst

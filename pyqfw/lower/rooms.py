@@ -73,7 +73,7 @@ def tighten(program: Program) -> None:
 
 def _fit(groups: list[list[Room]], excess: int) -> None:
     """Frees so many bytes: of the first group as much as there is, evenly, then of the next."""
-    for group in groups:
+    for group in filter(None, groups):
         while excess > 0:
             room = max(group, key=lambda r: r.extra)
             if room.extra <= 0:
@@ -84,7 +84,10 @@ def _fit(groups: list[list[Room]], excess: int) -> None:
 
 
 def _rooms(op: Op) -> list[list[Room]]:
-    """Those of an operation, the first to be made smaller first."""
+    """Those of an operation over a window, the first to be made smaller first; without one there
+    is little."""
+    if op.window is None:
+        return []
     if op.kernel.startswith("gradient_") and op.kernel.endswith("_s32"):
         return [_outputs(op), _patches(op, FEW_PATCHES)]
     if op.kernel.startswith("product_"):
