@@ -14,7 +14,6 @@ from .formats import Float32, SymInt32
 from .lower.ir import Role
 
 if TYPE_CHECKING:
-    from .mcu import Run
     from .plan import Plan
     from .session import Session
     from .tensor import QTensor

@@ -250,7 +250,9 @@ def many_plans() -> dict[str, q.Plan]:
         "pools": build(INT8, pooling(), input_shape=(2, 9)),
         "pools, fused": build(INT8.replace(grads="fused"), pooling(), input_shape=(2, 9)),
         "pools, hindsight": build(
-            INT8.replace(wires=HINDSIGHT, errors=HINDSIGHT), conv_pool(), input_shape=(2, 9)
+            INT8.replace(wires=HINDSIGHT, errors=HINDSIGHT, grads="fused"),
+            conv_pool(),
+            input_shape=(2, 9),
         ),
         "pools, ranges, fused": build(
             INT8.replace(wires=q.Sym(8, range=2.0), errors=q.Sym(8, range=1.0), grads="fused"),

@@ -119,7 +119,7 @@ def separable() -> nn.Module:
     )
 
 
-def pooled() -> nn.Module:
+def pooled_sums() -> nn.Module:
     """Sums of a convolution that are pooled, and errors on their way back through the next."""
     return nn.Sequential(
         *(nn.Conv1d(1, 5, 4, padding=1), nn.ReLU(), nn.MaxPool1d(2)),
@@ -257,7 +257,7 @@ NETWORKS = {
             wires=q.Sym(8, range="hindsight"), errors=q.Sym(8, range="hindsight", **RANDOM)
         ).replace(grads="fused"),
         PLAIN,
-        whole=pooled,
+        whole=pooled_sums,
         shape=LINE,
         before=1,
     ),

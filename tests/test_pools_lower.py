@@ -61,7 +61,7 @@ def test_sums_are_pooled_before_they_are_stored() -> None:
     assert pick.told == "picks of 1 bits"
     assert plan.program.wires["2"].name == "0:wire"  # in the format of the layer that made them
     back = plan.program.sections["backward"]
-    made = next(op for op in back if op.kernel == "product_fold_s32")
+    made = next(op for op in back if op.kernel == "product_s32")
     assert made.places[4] is plan.program.wires["2"]  # ReLU's mask, told by what was picked
     assert "mask" not in [op.kernel for op in back]
 

@@ -15,8 +15,9 @@ ROOM_BYTES = {False: 2048, True: 1024}  # of widened positions; for a tile of su
 
 
 def fold(program: Program) -> None:
-    """The way back of a convolution over a line, for a short batch: RAM is what counts then."""
-    if program.batch >= LONG:
+    """The way back of a convolution over a line, for a short batch without stored gradients: RAM
+    is what counts then."""
+    if program.batch >= LONG or program.gradients:
         return
     users = program.users
     for ops in program.sections.values():

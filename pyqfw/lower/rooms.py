@@ -1,6 +1,6 @@
 """Scratch that can be smaller: tiles of sums, patches of images, positions that are widened.
 
-For a short batch RAM is what counts. What the busiest operation cannot do without is the floor; all
+For a short batch without stored gradients RAM is what counts. What the busiest operation cannot do without is the floor; all
 others keep as much scratch as there is room for under it. Sizes of scratch change no bits.
 """
 
@@ -57,7 +57,7 @@ class Room:
 
 def tighten(program: Program) -> None:
     """Makes scratch of the busiest operations smaller, where that makes the arena smaller."""
-    if program.batch >= LONG or program.watched:
+    if program.batch >= LONG or program.gradients or program.watched:
         return
     live = live_bytes(program)
     ops = program.all_ops
