@@ -97,18 +97,10 @@ static void sum_rows(const qfw_call *call, const folded *f, ptrdiff_t first, ptr
         int32_t *to = out + i * n;
         if (some.n > 0) {
             const qfw_window part = window_of(w, &at, &some);
-            const qfw_convolution c = {call->kernels,
-                                       &part,
-                                       f->codes,
-                                       call->at[2].t.codes,
-                                       16,
-                                       qfw_slot(&call->at[2].t.format),
-                                       a_channels_of(call),
-                                       n,
-                                       qfw_param_size(call->op, 1),
-                                       call->op->param[2],
-                                       NULL,
-                                       0};
+            const qfw_convolution c = {call->kernels,       &part, f->codes,
+                                       call->at[2].t.codes, 16,    qfw_slot(&call->at[2].t.format),
+                                       a_channels_of(call), n,     qfw_param_size(call->op, 1),
+                                       call->op->param[2],  NULL,  0};
             widen(call, f, at.sample * w->out_w + some.first, some.n);
             qfw_convolve_back(&c, 0, at.x1 - at.x0, to);
         } else {

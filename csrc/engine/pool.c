@@ -113,8 +113,8 @@ qfw_status qfw_op_max_pool(const qfw_call *call)
     const qfw_window *w = call->window;
     const qfw_operand *y = &call->at[0], *x = &call->at[1], *picks = &call->at[2];
     const ptrdiff_t channels = qfw_channels_of(call, x);
-    const source image = {
-        call->kernels, w, x->t.codes, width_of(x), x->plan->kind == QFW_FLOAT32, channels};
+    const source image = {call->kernels, w, x->t.codes, width_of(x), x->plan->kind == QFW_FLOAT32,
+                          channels};
     int32_t best[QFW_PIECE], pick[QFW_PIECE];
     qfw_piece p = {0, 0, 0, 0, 0, 0};
     if (qfw_has(call, 2)) {

@@ -79,7 +79,8 @@ qfw_status qfw_op_product_pool_s32(const qfw_call *call)
     const ptrdiff_t n = sizes_of(call).n, room = tile_of(call);
     const bool each = scaled_by_column(call), gain = QFW_HAS_HINDSIGHT && qfw_has(call, 7);
     const float s_a = call->at[1].t.scale[0];
-    uint32_t *unused = (uint32_t *)(void *)((uint8_t *)call->at[5].t.codes + aligned(seeds_end(call)));
+    uint32_t *unused =
+        (uint32_t *)(void *)((uint8_t *)call->at[5].t.codes + aligned(seeds_end(call)));
     qfw_tensor sums = tile->t;
     band b = {0, 0, 0, 0};
     QFW_TRY(qfw_product_codes(call, call->at[1].plan->bits));

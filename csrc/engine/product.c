@@ -282,7 +282,8 @@ static void accumulate(const qfw_call *call)
     qfw_product_sums(call, 0, all.m, acc->t.codes);
     memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
     for (ptrdiff_t i = 0; i < blocks; i++) {
-        qfw_finish f = qfw_product_finish(call, call->at[1].t.scale[i], acc->t.scale + i * wide, acc->absmax + i * wide);
+        qfw_finish f = qfw_product_finish(call, call->at[1].t.scale[i], acc->t.scale + i * wide,
+                                          acc->absmax + i * wide);
         qfw_product_mask(call, i * rows, &f);
         QFW_K(call->kernels, finish_s32)((int32_t *)acc->t.codes + i * rows * all.n, (size_t)rows,
                                          (size_t)all.n, &f);
@@ -336,7 +337,8 @@ static qfw_status requantize(const qfw_call *call)
         sums.layout.axis = by_column ? all.n : rows * all.n;
         sums.layout.group = by_column ? 1 : sums.layout.axis;
         if (i == 0 || by_row) {
-            f = qfw_product_finish(call, call->at[1].t.scale[by_row ? i : 0], sums.scale, tile->absmax);
+            f = qfw_product_finish(call, call->at[1].t.scale[by_row ? i : 0], sums.scale,
+                                   tile->absmax);
             if (by_column) {
                 qfw_find_ratios(call->kernels, &sums, &out->t, call->at[5].t.codes);
             }

@@ -1,10 +1,10 @@
 /* widen: scales that lie inside a reduction, folded into codes (docs/numerics.md section 14).
  * Places: codes out, codes in, the operand whose scales are folded in as well, 16 bytes a column.
  * param[0]: 0 none; 1 that operand has a scale a column; 2 a scale a row. param[1]: columns. */
+#include "engine/widen.h"
 #include "base/layout.h"
 #include "base/round.h"
 #include "engine/rescale.h"
-#include "engine/widen.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
