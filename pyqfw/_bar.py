@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from threading import RLock
-from typing import Any
-
-from tqdm.std import tqdm
+from typing import TYPE_CHECKING, Any
 
 from .errors import QfwError
 
-
-class Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """tqdm's bar of text, which is the same in a terminal and a notebook.
-
-    No watching thread and no lock between processes: a DataLoader may fork.
-    """
-
-    monitor_interval = 0
-
-
-Bar.set_lock(RLock())
+if TYPE_CHECKING:
+    from ._bar_tqdm import Bar
 
 
 def bar(progress: object, **options: Any) -> Bar:
     """A bar on stderr: if `progress` says so, or, where it is None, if somebody can see it."""
+    from ._bar_tqdm import Bar  # an import of its own weight
+
     if progress is not None and not isinstance(progress, bool):
         raise QfwError(f"progress must be None, True or False, not {progress!r}")
     shown = sys.stderr is not None and (_visible() if progress is None else progress)

@@ -80,5 +80,8 @@ def relation(program: Program, gain: str) -> tuple[object, ...] | None:
         return None
     if op.kernel == "convert" and op.params.get(ABSOLUTE):
         return op.places[0].fmt, 1
-    a = op.places[1] if op.kernel == "product_s32" else op.places[4] or op.places[1]
+    a = op.places[1]
+    if op.kernel == "convert":
+        a = op.places[4] or a
+    a = op.folded or a
     return None if a is None else (op.places[0].fmt, a.name, a.fmt)

@@ -24,6 +24,7 @@ from . import (
     bench_quant,
     bench_train,
     cli_demo,
+    cli_growth,
     cli_inspect,
     cli_mcu,
     cli_report,
@@ -111,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         bench_layers.suite,
     )
     _train_parser(suites)
+    cli_growth.add(suites)
     return parser
 
 

@@ -14,6 +14,9 @@ _NAMES = {number: name for name, number in wire.KERNELS.items()}
 # The places of the parameter, of the gradient if it is stored, and of the state of an update.
 _UPDATES = {"update": (0, 1, 2), "gradient_update_s32": (0, None, 4)}
 _MOVERS = ("update", "gradient_update_s32", "adamw", "gradient_adamw_s32")
+_FOLDING = "product_fold_s32"
+_PRODUCTS = ("product_s32", "product_pool_s32", _FOLDING)
+_GRADIENTS = ("gradient_s32", "gradient_update_s32", "gradient_adamw_s32")
 _STOCHASTIC = ROUNDINGS.index("stochastic")
 _HALF_AWAY = ROUNDINGS.index("half_away")
 _DIAGONAL = 32
@@ -113,7 +116,7 @@ def _read(data: bytes) -> _Plan:
 
 def _terms(plan: _Plan, op: _Op) -> tuple[int, int, int]:
     """The most terms of a sum of products, the terms of a chunk, and the shift."""
-    if op.name == "product_s32":
+    if op.name in _PRODUCTS:
         positions = op.params[3] or 1
         if op.window is None:
             return op.of(1).row // positions, op.params[1], op.params[2]
@@ -123,14 +126,19 @@ def _terms(plan: _Plan, op: _Op) -> tuple[int, int, int]:
     return plan.batch * (op.params[11] or 1), op.params[9], op.params[10]
 
 
+def _a_bits(op: _Op) -> int:
+    """Of a product's first operand, as it is widened."""
+    return op.params[4] if op.name == _FOLDING else op.of(1).bits
+
+
 def _is_far(plan: _Plan, op: _Op) -> bool:
     """Of integer products: whether weights in range of their slots could leave the proved sum."""
-    a, b = (1 << (op.of(1).bits - 1)) - 1, 1 << (op.of(2).slot - 1 if op.of(2).slot else 31)
+    a, b = (1 << (_a_bits(op) - 1)) - 1, 1 << (op.of(2).slot - 1 if op.of(2).slot else 31)
     return _terms(plan, op)[0] * a * b >= 1 << 30
 
 
 def _splits(plan: _Plan, op: _Op) -> bool:
-    if op.name not in ("product_s32", "gradient_s32", "gradient_update_s32", "gradient_adamw_s32"):
+    if op.name not in (*_PRODUCTS, *_GRADIENTS):
         return False
     terms, chunk, shift = _terms(plan, op)
     return shift != 0 or chunk < terms
@@ -210,6 +218,7 @@ _PLAIN = (
     "convert",
     "widen",
     "product_s32",
+    "product_fold_s32",
     "product_f32",
     "cross_entropy_s16",
     "cross_entropy_f32",
@@ -223,13 +232,12 @@ _PLAIN = (
 
 def _pair(op: _Op) -> tuple[int, int]:
     """The widths of the operands of an integer product."""
-    return op.of(1).slot, op.of(2).slot
+    return 16 if op.name == _FOLDING else op.of(1).slot, op.of(2).slot
 
 
 def _sums(plan: _Plan) -> list[_Op]:
     """Operations that sum integer products; an update by one row does not."""
-    names = ("product_s32", "gradient_s32", "gradient_update_s32", "gradient_adamw_s32")
-    two = [op for op in plan.ops if op.name in names and op.has(2)]
+    two = [op for op in plan.ops if op.name in (*_PRODUCTS, *_GRADIENTS) and op.has(2)]
     return [op for op in two if not _is_one_row(plan, op)]
 
 
@@ -238,7 +246,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
     p = _read(plan if isinstance(plan, bytes) else plan.to_bytes())
     codes = [t for t in p.tensors if t.quantized]
     movers = [op for op in p.ops if op.name in _MOVERS]
-    products = [op for op in p.ops if op.name == "product_s32"]
+    products = [op for op in p.ops if op.name in _PRODUCTS]
     summed, any_window = _sums(p), any(op.window is not None for op in p.ops)
     widths = {_pair(op) for op in summed}
     converts = [op for op in p.ops if op.name == "convert"]
@@ -259,6 +267,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "FLOAT_STEP": any(_is_float(op) for op in p.ops),
         "STATE": any(op.has(_UPDATES[op.name][2]) for op in p.ops if op.name in _UPDATES),
         "REQUANTIZE": requantizes,
+        "POOLED": any(op.name == "product_pool_s32" for op in p.ops),
         "HINDSIGHT": any(t.range == wire.HINDSIGHT for t in codes),
         "FIXED": any(t.range == wire.FIXED for t in codes),
         "ROW_SCALES": any(t.rows == wire.ROWS_OUTER and not t.shared for t in codes),

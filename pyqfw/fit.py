@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterable
 from math import inf
 from time import perf_counter
 from types import FrameType
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arrays as arrays
-from ._bar import Bar, bar, text
+from ._bar import bar, text
 from ._batches import Arrays, Batch, Source, Stream, named, permutation, source
 from ._rewind import Rewind
 from .errors import QfwError
 from .session import Session
+
+if TYPE_CHECKING:
+    from ._bar_tqdm import Bar
 
 _CHUNK = 1024  # rows of a prediction: between two the bar moves
 

@@ -173,6 +173,7 @@ class Plan:
                         "params": {str(i): value for i, value in op.params.items()},
                         "flags": op.flags,
                         "window": None if op.window is None else op.window._asdict(),
+                        "pool": None if op.pool is None else op.pool._asdict(),
                         "macs": op.macs,
                         "note": op.note,
                     }

@@ -81,6 +81,7 @@ def _op_line(op: Op, batch: int) -> tuple[str, str, str, str, str, str]:
     target = op.places[0]
     assert target is not None
     window = "" if op.window is None else str(op.window)
+    window += "" if op.pool is None else f", pool {op.pool}"
     note = ", ".join(x for x in (window, _epilogue(op), op.note) if x)
     macs = str(op.macs) if op.macs else ""
     return op.kernel, op.layer, _described(target), str(target.nbytes(batch)), macs, note
@@ -96,7 +97,7 @@ def _epilogue(op: Op) -> str:
     if not op.kernel.startswith("product"):
         return ""
     parts = ["bias"] * (op.places[3] is not None) + ["ReLU"] * (op.flags & 1)
-    parts += ["mask"] * (op.places[4] is not None)
+    parts += ["mask"] * (op.places[4] is not None and op.pool is None)
     return " + ".join(parts + ["requantize"] * (len(op.places) > 6))
 
 

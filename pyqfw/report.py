@@ -17,12 +17,12 @@ from ._files import replace_file
 from .counters import CounterLog
 from .errors import QfwError
 from .fit import History
-from .mcu import Run
 from .metrics import confusion
 from .report_facts import Codes, blocks, codes, instructions
 from .session import Session
 
 if TYPE_CHECKING:
+    from .mcu import Run
     from .plan import Plan
 
 _STYLE = """

@@ -12,7 +12,6 @@ from ._arrays import Array
 from .errors import QfwError
 from .formats import Float32, SymInt32
 from .lower.ir import Role
-from .mcu import Run
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -124,6 +123,8 @@ def _decibels(before: Array | None, after: Array) -> float | None:
 
 def instructions(run: object) -> list[tuple[str, float]]:
     """Of a run on a device, by operation."""
+    from .mcu import Run  # here, since most reports are of no device
+
     if not isinstance(run, Run):
         raise QfwError(f"report: run must be the Run of q.mcu.run, not {type(run).__name__}")
     return [(f"{op.number} {op.kernel} {op.layer}", op.instructions) for op in run.by_op]

@@ -21,6 +21,7 @@ WINDOW = struct.Struct("<4I 9H 6x")
 NO_TENSOR = 0xFFFF
 PLACES, PARAMS = 8, 15
 WINDOW_PARAM = 13
+POOL_PARAM = 4  # of product_pool_s32
 
 KINDS = {"float32": 0, "sym": 1, "asym": 2, "index": 3, "bytes": 4, "pick": 5}
 NO_ROWS, ROWS_OUTER, ROWS_AXIS = range(3)
@@ -83,6 +84,8 @@ KERNELS = {
     "fold_norm": 61,
     "fold_s32": 62,
     "fold_f32": 63,
+    "product_pool_s32": 64,
+    "product_fold_s32": 65,
 }
 
 
@@ -90,7 +93,8 @@ def to_bytes(program: Program, memory: Memory, seed: int, lr: float) -> bytes:
     """The whole plan, its CRC included."""
     tensors = program.tensors
     numbers = {id(t): i for i, t in enumerate(tensors)}
-    windows = list(dict.fromkeys(op.window for op in program.all_ops if op.window is not None))
+    given = (w for op in program.all_ops for w in (op.window, op.pool) if w is not None)
+    windows = list(dict.fromkeys(given))
     records = b"".join(_tensor(t, memory) for t in tensors)
     operations = b"".join(_op(op, numbers, windows) for op in program.all_ops)
     geometry = b"".join(WINDOW.pack(*window) for window in windows)
@@ -161,8 +165,9 @@ def _op(op: Op, numbers: dict[int, int], windows: list[Window]) -> bytes:
     places = [NO_TENSOR if t is None else numbers[id(t)] for t in op.places]
     places += [NO_TENSOR] * (PLACES - len(places))
     params = bytearray(4 * PARAMS)
-    if op.window is not None:
-        struct.pack_into("<I", params, 4 * WINDOW_PARAM, windows.index(op.window) + 1)
+    for at, window in ((WINDOW_PARAM, op.window), (POOL_PARAM, op.pool)):
+        if window is not None:
+            struct.pack_into("<I", params, 4 * at, windows.index(window) + 1)
     for i, value in op.params.items():
         struct.pack_into("<f" if isinstance(value, float) else "<I", params, 4 * i, value)
     return OPERATION.pack(KERNELS[op.kernel], op.flags, *places, bytes(params))

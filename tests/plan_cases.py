@@ -38,12 +38,14 @@ AVG_POOL_BACK_S32, AVG_POOL_BACK_F32 = 54, 55
 BATCH_NORM_S32, BATCH_NORM_F32, BATCH_NORM_BACK_S32, BATCH_NORM_BACK_F32 = range(57, 61)
 FOLD_NORM, FOLD_S32, FOLD_F32 = range(61, 64)
 JOIN_S32, JOIN_F32, TRANSPOSE, PART = range(46, 50)
+PRODUCT_POOL, PRODUCT_FOLD = 64, 65
 ADDING = (GRADIENT_S32, GRADIENT_F32, ACCUMULATE)  # over micro-batches
 KERNELS = sorted(wire_bytes.KERNELS.values())
 # Other forms of an operation: a product that writes codes, and conversions that have a gain.
 VARIANT = 0x100
 CODES, RANGED, FOLLOWING = PRODUCT_S32 + VARIANT, CONVERT + VARIANT, CONVERT + 2 * VARIANT
 FOLDED_SUMS = FOLD_S32 + VARIANT  # a fold in place
+FOLD_CODES = PRODUCT_FOLD + VARIANT
 # And with a window: an image with weights, its way back, the gradient of the weights.
 GATHER, SCATTER, GATHER_F32 = (k + 2 * VARIANT for k in (PRODUCT_S32, PRODUCT_S32 + VARIANT, 4))
 WINDOWED = {
@@ -118,6 +120,8 @@ TWICE = {"rows": ROWS_OUTER, "outer": 2, "axis": N, "group": 1, "shared": 1}  # 
 STEP = {f"p{i}": 0x3F000000 for i in range(9)}
 # Of lines of four pixels and two channels, every other pixel meets the two taps at two positions.
 WINDOW = {"in_w": 4, "out_w": 2, "kernel_w": 2, "dilation_w": 2}
+# Of the two positions the larger; and, of such lines, each pixel meets two taps at three positions.
+LARGEST, LINE = {"in_w": 2, "out_w": 1, "kernel_w": 2}, {"in_w": 4, "out_w": 3, "kernel_w": 2}
 PIXELS, POSITIONS, TAPS = 4, 2, 2
 IMAGE, MADE, KERNEL = PIXELS * N, POSITIONS * N, TAPS * N * N
 SPOTS = {"rows": ROWS_OUTER, "outer": POSITIONS, "axis": N, "group": 1, "shared": 1}
@@ -132,7 +136,18 @@ def window_places(kernel: int) -> list[Place | None]:
     both = [wire(MADE, "s8"), wire(IMAGE, "s8")]
     state, second = (Place(KERNEL, "s8", role=STATE) for _ in range(2))
     patch = scratch(2 * TAPS * N)
+    gain = Place(2, "f32", role=STATE)
+    by_row = {"axis": N, "inner": KERNEL // N, "group": 1}
+    back = [wire(3 * N, "s8"), Place(KERNEL, "s8", role=PARAMETER, layout=by_row), None]
+    back += [wire(IMAGE, "f32"), scratch(16 * N + 2 * N * TAPS)]
     return {
+        PRODUCT_POOL: [
+            *(result(N, "s8", **HINDSIGHT), wire(IMAGE, "s8"), weight[0], bias),
+            *(Place(N, "pick", ROWS_AXIS), scratch(48 + 16 + 2 * TAPS * N)),
+            *(Place(POSITIONS * N, "s32", layout={**TILE, "outer": POSITIONS}), gain),
+        ],
+        PRODUCT_FOLD: [result(IMAGE, "s32"), *back],
+        FOLD_CODES: [result(IMAGE, "s8", **HINDSIGHT), *back, Place(3 * N, "s32"), gain],
         GATHER: [
             *(result(MADE, "s32", **SPOTS), wire(IMAGE, "s8"), weight[0], bias),
             *(wire(MADE, "f32"), scratch(16 + 2 * TAPS * N)),
@@ -289,10 +304,14 @@ PARAMS: dict[int, dict[str, int]] = {
     PART: {"p0": 2, "p1": 1},
 }
 OVER = {"p9": BATCH * POSITIONS, "p11": POSITIONS, "p13": 1}
+FOLDING = {"p0": 1, "p1": TAPS * N, "p3": PIXELS, "p4": 15, "p13": 1, "flags": 2}
 OF_WINDOWS: dict[int, dict[str, int]] = {  # their params: a window is the plan's first
     GATHER: {"p1": TAPS * N, "p3": POSITIONS, "p13": 1},
     SCATTER: {"p0": 1, "p1": TAPS * N, "p3": PIXELS, "p13": 1},
     GATHER_F32: {"p3": POSITIONS, "p13": 1},
+    PRODUCT_POOL: {"p1": TAPS * N, "p3": POSITIONS, "p4": 2, "p13": 1},
+    PRODUCT_FOLD: FOLDING,
+    FOLD_CODES: FOLDING,
     OVER_IMAGE: OVER,
     OVER_IMAGE_F32: {"p11": POSITIONS, "p13": 1},
     OVER_IMAGE_FUSED: {**STEP, **OVER},
@@ -347,7 +366,9 @@ def case(kernel: int, formats: dict[int, str] | None = None, bare: bool = False)
     plan = Builder(BATCH, gap=64, **({"micro_batches": 2} if adds else {}))
     labels = plan.add_labels()
     if kernel in OF_WINDOWS:
-        plan.window(**WINDOW)
+        plan.window(**(LINE if kernel % VARIANT == PRODUCT_FOLD else WINDOW))
+    if kernel == PRODUCT_POOL:
+        plan.window(**LARGEST)
     wanted = places(kernel)
     tensors: list[int] = []
     for i, place in enumerate(wanted):
@@ -370,6 +391,9 @@ def _form(kernel: int, formats: dict[int, str]) -> int:
     if kernel == PRODUCT_S32:
         codes = classes.get(0) in (lib.QFW_AS_S8, lib.QFW_AS_S16)
         return CODES if codes or 6 in formats or 7 in formats else kernel
+    if kernel == PRODUCT_FOLD:
+        codes = classes.get(0) in (lib.QFW_AS_S8, lib.QFW_AS_S16)
+        return FOLD_CODES if codes or 6 in formats or 7 in formats else kernel
     if kernel == CONVERT and (3 in formats or 4 in formats):
         return FOLLOWING
     if kernel == FOLD_S32 and classes.get(1) == lib.QFW_AS_S32:
@@ -381,6 +405,8 @@ def _form(kernel: int, formats: dict[int, str]) -> int:
 def _tensor(plan: Builder, place: Place, name: str, bare: bool) -> int:
     cls, fmt = FORMATS[name]
     fields: dict[str, Any] = {"rows": place.rows, "role": place.role, **fmt, **place.layout}
+    if fmt.get("kind") not in (SYM, ASYM) or fmt["bits"] == 32:
+        fields.pop("range", None)  # only codes have one
     if cls in (lib.QFW_AS_S32, lib.QFW_AS_BYTES, lib.QFW_AS_PICK):
         fields["role"] = SCRATCH
     if cls == lib.QFW_AS_BYTES:

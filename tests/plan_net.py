@@ -97,7 +97,7 @@ class Net:
 
     def set_gains(self) -> None:
         """Hindsight ranges take 1."""
-        places = {1: [3], 3: [7], 35: range(8)}
+        places = {1: [3], 3: [7], 35: range(8), 64: [7], 65: [7]}
         for op in self.plan.ops:
             for place in places.get(int(op["kernel"]), ()):
                 if op["tensor"][place] < len(self.plan.tensors):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plan_bytes import NO_TENSOR, PARAMETER, ROWS_AXIS, ROWS_OUTER, STATE
+from plan_bytes import NO_TENSOR, PARAMETER, PICK, ROWS_AXIS, ROWS_OUTER, SCRATCH, STATE
 from plan_random import (
     F32,
     FUSED,
@@ -22,6 +22,7 @@ from plan_random import (
 from plan_random_norms import Maker
 
 JOIN_S32, JOIN_F32, TRANSPOSE, PART = range(46, 50)
+PRODUCT_POOL, PRODUCT_FOLD = 64, 65
 PRODUCTS, GRADIENTS = (PRODUCT_S32, PRODUCT_F32), (GRADIENT_S32, GRADIENT_F32, FUSED, FUSED_ADAMW)
 
 
@@ -34,6 +35,8 @@ class WindowMaker(Maker):
             JOIN_F32: lambda: self.join(JOIN_F32),
             TRANSPOSE: self.transpose,
             PART: self.part,
+            PRODUCT_POOL: self.pooled,
+            PRODUCT_FOLD: self.folded,
         }
         if kernel in PRODUCTS and self.chance(0.5):
             made[kernel] = lambda: self.convolution(kernel)
@@ -129,6 +132,44 @@ class WindowMaker(Maker):
         layout = {**spots, "shared": 1} if by_column else {**one, "rows": ROWS_AXIS, "shared": 0}
         acc = self.new(max(to_n, 1), S32, True, **layout)
         self.plan.op(kernel, acc, a, b, bias, mask, scratch, flags=flags, **params)
+
+    def pooled(self) -> None:
+        """A convolution over a line whose sums are pooled: mostly as they should be."""
+        c, n, width, kernel = self.pick(1, 2, 3), self.pick(1, 2, 3), self.pick(4, 5, 7), 2
+        made = width - kernel + 1
+        taps, step = self.pick(1, 2, 3), self.pick(1, 2, 3)
+        outs = (made - taps) // step + 1 + (1 if self.chance(0.05) else 0)
+        conv = self.plan.window(in_w=width, out_w=made, kernel_w=kernel, pad_w=self.pick(0, 0, 1))
+        pool = self.plan.window(in_w=made, out_w=outs, kernel_w=taps, stride_w=step)
+        a = self.ready(width * c, S8, True, **self.whole(width * c))
+        b = self.lasting(n * kernel * c, S8)
+        rows = min(made, max(taps, self.pick(taps, made, 1)))
+        tile = {"outer": rows, "axis": n, "inner": 1, "group": 1, "shared": 1}
+        bias, gain = self.lasting(n, S8), self.gain()
+        acc = self.new(rows * n, S32, False, **tile)
+        picks = {"kind": PICK, "bits": 2, "container": 0, "role": SCRATCH, "rows": ROWS_AXIS}
+        self.positions = outs
+        out = self.coded(n, gain != NO_TENSOR)
+        scratch = self.plan.scratch(64 + 32 * n + 2 * kernel * c + self.pick(0, 0, 40))
+        pick = self.some(self.plan.tensor(outs * n, **picks))
+        params = {"p1": self.pick(100, 1000), "p3": made, "p4": pool, "p13": conv}
+        places = (out, a, b, bias, pick, scratch, acc, gain)
+        self.plan.op(PRODUCT_POOL, *places, flags=self.pick(0, 1), **params)
+
+    def folded(self) -> None:
+        """The way back over a line, its operand widened some positions at a time."""
+        c, o, width, kernel = self.pick(1, 2, 3), self.pick(1, 2, 3), self.pick(3, 5, 9), 3
+        step, pad = self.pick(1, 2, 3, 4), self.pick(0, 1, 2, 5)
+        made = (width + 2 * pad - kernel) // step + 1
+        line = self.plan.window(in_w=width, out_w=made, kernel_w=kernel, stride_w=step, pad_w=pad)
+        a = self.ready(made * o, S8, True, **self.whole(made * o))
+        each = {"outer": 1, "axis": o, "inner": kernel * c, "group": 1, "shared": 0}
+        b = self.lasting(o * kernel * c, S8, **each)
+        acc = self.new(width * c, S32, True, **self.whole(width * c))
+        scratch = self.plan.scratch(16 * o + 2 * o * self.pick(1, 2, 3, 3, 4, made))
+        params = {"p0": 1, "p1": 50, "p3": width, "p4": self.pick(9, 12, 15, 16), "p13": line}
+        mask = self.some(self.ready(width * c, F32))
+        self.plan.op(PRODUCT_FOLD, acc, a, b, NO_TENSOR, mask, scratch, flags=2, **params)
 
     def weights(self, n: int, o: int, inner: int, back: int) -> int:
         """Weights with one scale, one for each output or input, or any."""

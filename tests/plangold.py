@@ -170,6 +170,15 @@ def pooling() -> nn.Module:
     )
 
 
+def conv_pool() -> nn.Module:
+    """Convolutions over lines, the first one's sums pooled before they are codes."""
+    return nn.Sequential(
+        *(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool1d(2)),
+        *(nn.Conv1d(4, 3, 3, stride=2, padding=2), nn.ReLU(), nn.Conv1d(3, 2, 2)),
+        *(nn.Flatten(), nn.Linear(4, CLASSES)),
+    )
+
+
 def many_plans() -> dict[str, q.Plan]:
     """Small plans that between them have every operation and every class of format."""
     narrow = {"weights": q.Sym(5, axis=0), "bias": q.Sym(6), "grads": q.Sym(4), "state": q.Sym(3)}
@@ -240,6 +249,19 @@ def many_plans() -> dict[str, q.Plan]:
         **convolutions(),
         "pools": build(INT8, pooling(), input_shape=(2, 9)),
         "pools, fused": build(INT8.replace(grads="fused"), pooling(), input_shape=(2, 9)),
+        "pools, hindsight": build(
+            INT8.replace(wires=HINDSIGHT, errors=HINDSIGHT, grads="fused"),
+            conv_pool(),
+            input_shape=(2, 9),
+        ),
+        "pools, ranges, fused": build(
+            INT8.replace(wires=q.Sym(8, range=2.0), errors=q.Sym(8, range=1.0), grads="fused"),
+            nn.Sequential(
+                *(nn.Conv2d(1, 3, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+                nn.Linear(6, CLASSES),
+            ),
+            input_shape=(1, 5, 4),
+        ),
         "pools in floats": build(q.Policy.float32(), pooling(), input_shape=(2, 9)),
         "inference": build(INT8, loss=None, optimizer=None),
         "no optimizer": build(INT8, optimizer=None),

@@ -119,6 +119,15 @@ def separable() -> nn.Module:
     )
 
 
+def pooled_sums() -> nn.Module:
+    """Sums of a convolution that are pooled, and errors on their way back through the next."""
+    return nn.Sequential(
+        *(nn.Conv1d(1, 5, 4, padding=1), nn.ReLU(), nn.MaxPool1d(2)),
+        *(nn.Conv1d(5, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()),
+        nn.Linear(20, CLASSES),
+    )
+
+
 def up_and_down() -> nn.Module:
     """Groups, and a transposed convolution of them."""
     return nn.Sequential(
@@ -240,6 +249,15 @@ NETWORKS = {
         ),
         MOMENTUM,
         whole=signal,
+        shape=LINE,
+        before=1,
+    ),
+    "pooled_hindsight": Network(
+        INT8.replace(
+            wires=q.Sym(8, range="hindsight"), errors=q.Sym(8, range="hindsight", **RANDOM)
+        ).replace(grads="fused"),
+        PLAIN,
+        whole=pooled_sums,
         shape=LINE,
         before=1,
     ),

@@ -15,6 +15,7 @@ from plan_cases import (
     OF_WINDOWS,
     OVER_IMAGE,
     PRODUCT_F32,
+    PRODUCT_POOL,
     PRODUCT_S32,
     SCATTER,
     N,
@@ -103,12 +104,23 @@ def test_sizes_have_an_end(fields: dict[str, int], fits: bool) -> None:
 
 
 def test_a_window_that_is_not_there() -> None:
-    for number in (2, 2**16, 2**32 - 1):
-        for kernel in OF_WINDOWS:
-            made = case(kernel)
+    for kernel in OF_WINDOWS:
+        made = case(kernel)
+        for number in (len(PlanBytes(made.build()).windows) + 1, 2**16, 2**32 - 1):
             plan = PlanBytes(made.build())
             plan.ops["param"][made.op, 13] = number
             assert check(plan.sealed()) == Verdict("PLAN", made.op, -1, "window")
+
+
+def test_the_window_of_a_pool_is_there() -> None:
+    made = case(PRODUCT_POOL)
+    for number in (0, 3, 2**16, 2**32 - 1):
+        plan = PlanBytes(made.build())
+        plan.ops["param"][made.op, 4] = number
+        assert check(plan.sealed()) == Verdict("PLAN", made.op, -1, "window")
+    plan = PlanBytes(made.build())
+    plan.ops["param"][made.op, 13] = 0
+    assert check(plan.sealed()) == Verdict("PLAN", made.op, -1, "window")
 
 
 def test_no_other_operation_names_one() -> None:

@@ -153,7 +153,7 @@ def page_places(title: str) -> dict[int, int]:
         *("57 batch_norm_s32", "59 batch_norm_back_s32", "61 fold_norm", "62 fold_s32"),
         *("30 square_sum", "31 clip_factor", "32 adamw", "35 commit", "37 accumulate"),
         *("46 join_s32", "48 transpose", "49 part"),
-        *("50 max_pool", "51 max_pool_back"),
+        *("50 max_pool", "51 max_pool_back", "64 product_pool_s32", "65 product_fold_s32"),
     ],
 )
 def test_the_page_has_the_places_of_the_core(title: str) -> None:

@@ -9,10 +9,18 @@ import device_nets
 import numpy as np
 import pytest
 from device_runs import check_same, trained_here
+from test_pools_har import FUSED, HINDSIGHT
 
 import pyqfw as q
 from pyqfw import cli, mcu, state
 from pyqfw._batches import permutation
+from pyqfw.firmware import folder as folders
+from pyqfw.firmware.image import image_of
+from pyqfw.firmware.targets import target
+from pyqfw.mcu import toolchain, unicorn_
+from pyqfw.mcu.build import Build
+from pyqfw.mcu.device import read_elf
+from pyqfw.mcu.steps import sample
 
 
 @pytest.mark.parametrize("target", ["cortex-m4", "cortex-m0"])
@@ -120,3 +128,56 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = ["mcu", "train", str(model), "--data", str(model), "--target", "cortex-m4"]
     assert cli.main(bad) == 1
     assert "m.safetensors" in capsys.readouterr().err
+
+
+MEASURED = {
+    "mlp": ("mlp", device_nets.POLICIES["int8"], None),
+    "mlp, float32": ("mlp", device_nets.POLICIES["float32"], None),
+    "har, dynamic": ("har", FUSED, None),
+    "har, hindsight": ("har", HINDSIGHT, None),
+    "har, head": ("har", HINDSIGHT, ["10"]),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_cost_is_what_the_device_used(name: str, tmp_path: Path) -> None:
+    """The objects of a firmware, and the bytes of its arena that a step writes, to its last 16."""
+    kind, policy, train = MEASURED[name]
+    net = device_nets.session(kind, "int8")
+    net = net.recompile(policy=policy, train=train)
+    cost = mcu.cost(net, target="cortex-m4", backend="unicorn", count_steps=1)
+    arena = sum(cost.ram[part] or 0 for part in list(cost.ram)[:3])
+    assert arena == net.plan.arena_bytes
+    x, y = device_nets.data(kind)
+    net.step(x[:1], y[:1])  # gains
+    finds = (toolchain.gcc, toolchain.zig)
+    core = target("cortex-m4")
+    build = Build(folders.write(tmp_path, image_of(net), core), toolchain.first(core, *finds))
+    symbols = read_elf(build.roomy.firmware()).symbols
+    assert symbols["arena"][1] == arena
+    assert sum(symbols[at][1] for at in ("x", "y", "out")) == cost.ram["samples, labels, outputs"]
+
+    lasting = net.plan.layout.persistent_bytes
+    device = unicorn_.Trainer(net, build)._device
+    used = np.zeros(arena - lasting, bool)
+    for fill in (0x5A, 0xA5):  # a byte that is written has another value than one of them
+        before = bytes([fill]) * (arena - lasting)
+        device.write("mcu_arena", device.read("mcu_arena", lasting) + before)
+        step = sample(net, 1, 0)
+        device.write("mcu_x", step.x)
+        device.write("mcu_y", step.y)
+        assert device.call("mcu_step", 1) == 0
+        used |= np.frombuffer(device.read("mcu_arena")[lasting:], np.uint8) != fill
+    assert -(-(np.flatnonzero(used)[-1] + 1) // 16) * 16 == arena - lasting
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m0"])
+@pytest.mark.parametrize("train", [None, ["10"]])
+def test_the_small_form_of_a_cnn(train: list[str] | None, target: str) -> None:
+    """Sums that are pooled, and errors that are widened, a few at a time."""
+    net = device_nets.session("har", "int8").recompile(policy=HINDSIGHT, train=train)
+    x, y = device_nets.data("har")
+    run = q.mcu.run(net, x, y, target=target, steps=3, count_steps=0, progress=False)
+    order = permutation(len(x), net.plan.seed, 0)[:3]
+    assert run.losses == [net.step(x[[i]], y[[i]]) for i in order]
+    assert state.of(run.net).lasting == state.of(net).lasting

@@ -27,6 +27,7 @@ from plan_cases import (
     AVG_POOL_S32,
     MAX_POOL,
     MAX_POOL_BACK,
+    PRODUCT_POOL,
     case,
 )
 from plan_net import OK, TABLES, Net, Verdict, check
@@ -280,7 +281,7 @@ def test_the_bases_are_plans() -> None:
     for data in bases():
         assert check(data) == OK
         plan = PlanBytes(data)
-        assert np.isin(plan.ops["kernel"], list(POOLS)).sum() >= 4
+        assert np.isin(plan.ops["kernel"], [*POOLS, PRODUCT_POOL]).sum() >= 4
         for t in plan.tensors:
             assert sum(part_sizes(t, int(plan.header["batch"][0])).values()) > 0
     assert ROWS_OUTER in {int(t["rows"]) for t in PlanBytes(bases()[0]).tensors}

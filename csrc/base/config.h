@@ -57,6 +57,9 @@
 #ifndef QFW_HAS_REQUANTIZE /* products that write codes */
 #define QFW_HAS_REQUANTIZE 1
 #endif
+#ifndef QFW_HAS_POOLED /* products that pool their sums */
+#define QFW_HAS_POOLED 1
+#endif
 #ifndef QFW_HAS_HINDSIGHT /* hindsight ranges */
 #define QFW_HAS_HINDSIGHT 1
 #endif
@@ -126,7 +129,8 @@
       QFW_HAS_FAR_CODES && QFW_HAS_F32_BIAS && QFW_HAS_S8_S16 && QFW_HAS_S16_S8 &&              \
       QFW_HAS_S16_S16 && QFW_HAS_F32_PRODUCT && QFW_HAS_ANY_CONVERT && QFW_HAS_ANY_WIDEN &&     \
       QFW_HAS_ANY_MOVE && QFW_HAS_ANY_QUANTIZE && QFW_HAS_ANY_ROWS && QFW_HAS_BATCH &&          \
-      QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_HAS_F32_MASK && QFW_PLACES == 8)
+      QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_HAS_F32_MASK && QFW_HAS_POOLED &&           \
+      QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
 

@@ -136,6 +136,8 @@ static const op_fields known[QFW_OP_COUNT] = {
     [61] = {0, 0x002},     /* fold_norm */
     [62] = {1, 0x008},     /* fold_s32 */
     [63] = {1, 0x008},     /* fold_f32 */
+    [64] = {5, 0x201F},    /* product_pool_s32 */
+    [65] = {2, 0x201F},    /* product_fold_s32 */
 };
 
 static bool has_unknown_fields(const qfw_plan_op *op)
@@ -171,6 +173,10 @@ static qfw_status check_places(const qfw_plan_view *v, uint32_t i, qfw_call *cal
     const bool windowed = (known[op->kernel].params >> QFW_WINDOW_PARAM & 1) != 0;
     call->window = windowed ? qfw_window_of(v->header, op) : NULL;
     if (windowed && call->window == NULL && op->param[QFW_WINDOW_PARAM] != 0) {
+        return qfw_refuse(v, (int32_t)i, -1, "window");
+    }
+    if (op->kernel == QFW_NUMBER_product_pool_s32 &&
+        (call->window == NULL || op->param[4] == 0 || op->param[4] > v->header->windows)) {
         return qfw_refuse(v, (int32_t)i, -1, "window");
     }
     for (int k = 0; k < QFW_OP_TENSORS; k++) {

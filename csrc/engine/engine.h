@@ -22,7 +22,7 @@ typedef struct {
 QFW_STATIC_ASSERT(sizeof(qfw_window) == 40, as_in_the_plan);
 
 /* Enough for any network of this size of machine, and few enough to check pairs. */
-enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 64 };
+enum { QFW_MAX_TENSORS = 4096, QFW_MAX_OPS = 4096, QFW_OP_COUNT = 66 };
 
 /* 32 bytes an element are still a size, so that few products of sizes need care. */
 enum { QFW_MAX_ELEMENTS = sizeof(ptrdiff_t) > 4 ? 1 << 30 : 1 << 26 };
@@ -309,8 +309,9 @@ void qfw_gemm_chunks(const qfw_kernels *kernels, const qfw_gemm *gemm, uint32_t 
 void qfw_line_products(const qfw_operand *e, const qfw_operand *x, ptrdiff_t out, ptrdiff_t terms,
                        ptrdiff_t first, ptrdiff_t n, uint32_t shift, int32_t *sum);
 
-/* What is wrong with chunk and shift for sums of k products of a and b (NULL: of a alone). */
-const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, ptrdiff_t k, bool bias,
+/* What is wrong with chunk and shift for sums of k products of codes of a_bits bits and b (NULL: of
+ * the codes alone). */
+const char *qfw_headroom_fault(int32_t a_bits, const qfw_operand *b, ptrdiff_t k, bool bias,
                                uint32_t chunk, uint32_t shift);
 
 /* ---- engine/join.c ---- */

@@ -120,7 +120,8 @@ static const char *fault(const qfw_call *call, int patches)
     if ((is_diagonal(call) || qfw_has_window(call)) && folded) {
         return "scales along the sum";
     }
-    broken = qfw_headroom_fault(e, qfw_has(call, 2) ? x : NULL, s.terms, false, chunk, shift);
+    broken = qfw_headroom_fault(e->plan->bits, qfw_has(call, 2) ? x : NULL, s.terms, false, chunk,
+                                shift);
     return broken != NULL ? broken : has_patches(call, patches, rows) ? NULL : "scratch";
 }
 

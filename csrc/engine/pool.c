@@ -33,11 +33,10 @@ static int32_t width_of(const qfw_operand *x)
 
 /* ---- forward ---- */
 
-/* A pick tells all taps of the window apart. */
-static bool is_pick(const qfw_call *call, const qfw_operand *pick, const qfw_operand *of)
+bool qfw_is_pick(const qfw_window *w, const qfw_operand *pick, const qfw_operand *of)
 {
     return pick->n == of->n && pick->plan->rows != QFW_NO_ROWS &&
-           qfw_taps(call->window) <= INT64_C(1) << pick->plan->bits;
+           qfw_taps(w) <= INT64_C(1) << pick->plan->bits;
 }
 
 /* Sums with a scale for each channel, at both places. */
@@ -61,20 +60,28 @@ const char *qfw_rule_max_pool(const qfw_call *call)
         const bool both = is_sums(y) && is_sums(x);
         broken = both ? sums_fault(call) : qfw_alike_fault(y, x);
     }
-    if (broken == NULL && qfw_has(call, 2) && !is_pick(call, &call->at[2], y)) {
+    if (broken == NULL && qfw_has(call, 2) && !qfw_is_pick(call->window, &call->at[2], y)) {
         broken = "picks";
     }
     return broken;
 }
 
+/* An image whose windows are looked at. */
+typedef struct {
+    const qfw_kernels *kernels;
+    const qfw_window *window;
+    const void *codes;
+    int32_t width;
+    bool floats;
+    ptrdiff_t channels;
+} source;
+
 /* The largest of each window of a piece, or 0 where none of its pixels is in the image. */
-static void largest_of(const qfw_call *call, const qfw_piece *p, int32_t *best, int32_t *pick)
+static void largest_of(const source *x, const qfw_piece *p, int32_t *best, int32_t *pick)
 {
-    const qfw_window *w = call->window;
-    const qfw_operand *x = &call->at[1];
-    const ptrdiff_t channels = qfw_channels_of(call, x);
-    const int32_t width = width_of(x);
-    const bool floats = x->plan->kind == QFW_FLOAT32;
+    const qfw_window *w = x->window;
+    const ptrdiff_t channels = x->channels;
+    const int32_t width = x->width;
     memset(best, 0, (size_t)(p->count * p->n) * sizeof *best); /* +0.0f is the pattern 0 too */
     memset(pick, 0xFF, (size_t)(p->count * p->n) * sizeof *pick);
     for (ptrdiff_t tap = 0, u = 0; u < w->kernel_h; u++) {
@@ -86,13 +93,13 @@ static void largest_of(const qfw_call *call, const qfw_piece *p, int32_t *best, 
             }
             const ptrdiff_t from = qfw_pixel_at(w, p, channels, row, c.pixel), to = c.first * p->n;
             const qfw_lines lines = {
-                qfw_element(x->t.codes, width, from), width,       32, (size_t)p->n, (size_t)c.n,
-                (size_t)(w->stride_w * channels),     (size_t)p->n};
-            if (floats) {
-                QFW_K(call->kernels, lines_max_f32)(&lines, (int32_t)tap,
-                                                    (float *)(void *)best + to, pick + to);
+                qfw_element(x->codes, width, from), width,       32, (size_t)p->n, (size_t)c.n,
+                (size_t)(w->stride_w * channels),   (size_t)p->n};
+            if (x->floats) {
+                QFW_K(x->kernels, lines_max_f32)(&lines, (int32_t)tap, (float *)(void *)best + to,
+                                                 pick + to);
             } else {
-                QFW_K(call->kernels, lines_max_s32)(&lines, (int32_t)tap, best + to, pick + to);
+                QFW_K(x->kernels, lines_max_s32)(&lines, (int32_t)tap, best + to, pick + to);
             }
         }
     }
@@ -106,6 +113,8 @@ qfw_status qfw_op_max_pool(const qfw_call *call)
     const qfw_window *w = call->window;
     const qfw_operand *y = &call->at[0], *x = &call->at[1], *picks = &call->at[2];
     const ptrdiff_t channels = qfw_channels_of(call, x);
+    const source image = {call->kernels, w, x->t.codes, width_of(x), x->plan->kind == QFW_FLOAT32,
+                          channels};
     int32_t best[QFW_PIECE], pick[QFW_PIECE];
     qfw_piece p = {0, 0, 0, 0, 0, 0};
     if (qfw_has(call, 2)) {
@@ -114,7 +123,7 @@ qfw_status qfw_op_max_pool(const qfw_call *call)
     while (qfw_next_piece(w, call->rows, channels, &p)) {
         const ptrdiff_t at = qfw_piece_at(w, &p, channels);
         const size_t n = (size_t)(p.count * p.n);
-        largest_of(call, &p, best, pick);
+        largest_of(&image, &p, best, pick);
         if (width_of(y) == 32) {
             memcpy((int32_t *)y->t.codes + at, best, n * sizeof *best);
         } else {
@@ -137,6 +146,24 @@ qfw_status qfw_op_max_pool(const qfw_call *call)
     return QFW_OK;
 }
 
+/* In place, as above: a position is written when all that is read later lies behind it. */
+void qfw_pool_sums(const qfw_kernels *kernels, const qfw_window *w, int32_t *sums,
+                   ptrdiff_t channels, const qfw_operand *picks, ptrdiff_t first)
+{
+    const source image = {kernels, w, sums, 32, false, channels};
+    int32_t best[QFW_PIECE], pick[QFW_PIECE];
+    qfw_piece p = {0, 0, 0, 0, 0, 0};
+    while (qfw_next_piece(w, 1, channels, &p)) {
+        const ptrdiff_t at = qfw_piece_at(w, &p, channels);
+        const size_t n = (size_t)(p.count * p.n);
+        largest_of(&image, &p, best, pick);
+        memcpy(sums + at, best, n * sizeof *best);
+        if (picks != NULL) {
+            qfw_pack_tile(picks->t.codes, (uint64_t)(first + at), n, picks->plan->bits, pick);
+        }
+    }
+}
+
 /* ---- back ---- */
 
 /* Whether no two positions meet one pixel. */
@@ -154,7 +181,7 @@ const char *qfw_rule_max_pool_back(const qfw_call *call)
     if (broken != NULL) {
         return broken;
     }
-    if (!is_pick(call, &call->at[2], e)) {
+    if (!qfw_is_pick(call->window, &call->at[2], e)) {
         return "picks";
     }
     if (!is_sums(dx)) { /* floats are added */

@@ -78,4 +78,12 @@ static inline ptrdiff_t qfw_channels_of(const qfw_call *call, const qfw_operand 
 const char *qfw_pool_fault(const qfw_call *call, const qfw_operand *image,
                            const qfw_operand *result);
 
+/* Whether `pick` has one for each of `of`, which tells all taps of the window apart. */
+bool qfw_is_pick(const qfw_window *w, const qfw_operand *pick, const qfw_operand *of);
+
+/* The largest sums of each window of one sample, in place: at their beginning. No window leaves the
+ * image. picks (NULL: none): where they came from, the first as number `first`. */
+void qfw_pool_sums(const qfw_kernels *kernels, const qfw_window *w, int32_t *sums,
+                   ptrdiff_t channels, const qfw_operand *picks, ptrdiff_t first);
+
 #endif

@@ -37,7 +37,7 @@ static qfw_convolution convolution_of(const qfw_call *call, int32_t a_width, int
 }
 
 /* Sums of the matrix rows first .. first + m - 1. */
-static void sum_rows(const qfw_call *call, ptrdiff_t first, ptrdiff_t m, void *out)
+void qfw_product_sums(const qfw_call *call, ptrdiff_t first, ptrdiff_t m, void *out)
 {
     const qfw_operand *a = &call->at[1], *b = &call->at[2];
     const bool floats = QFW_HAS_F32_PRODUCT && a->plan->kind == QFW_FLOAT32,
@@ -80,7 +80,7 @@ qfw_status qfw_op_product_f32(const qfw_call *call)
     const sizes s = sizes_of(call);
     const float *bias = qfw_has(call, 3) ? call->at[3].t.codes : NULL;
     float *y = call->at[0].t.codes;
-    sum_rows(call, 0, s.m, y);
+    qfw_product_sums(call, 0, s.m, y);
     for (ptrdiff_t i = 0; i < s.m; i++) {
         float *y_i = y + i * s.n;
         for (ptrdiff_t j = 0; bias != NULL && j < s.n; j++) {
@@ -169,13 +169,23 @@ bool qfw_codes_in_range(const qfw_operand *x)
 /* Codes that last were written by the caller and need not keep the bound that the headroom is proved
  * with. Where the slot alone does not keep the whole sum within int32, and below 2^30 for a bias,
  * they are looked at. */
-static qfw_status check_codes(const qfw_call *call, const qfw_operand *a, const qfw_operand *b)
+qfw_status qfw_product_codes(const qfw_call *call, int32_t a_bits)
 {
+    const qfw_operand *b = &call->at[2];
     const uint64_t k = (uint64_t)sizes_of(call).k;
-    const uint64_t most_a = (UINT64_C(1) << (a->plan->bits - 1)) - 1;
+    const uint64_t most_a = (UINT64_C(1) << (a_bits - 1)) - 1;
     const uint64_t most_b = UINT64_C(1) << (qfw_slot(&b->t.format) - 1);
-    const bool free = k * most_a * most_b < UINT64_C(1) << 30;
+    const bool free = !QFW_HAS_FAR_CODES || k * most_a * most_b < UINT64_C(1) << 30;
     return b->plan->role > QFW_STATE || free || qfw_codes_in_range(b) ? QFW_OK : QFW_E_RANGE;
+}
+
+qfw_status qfw_product_bias(const qfw_call *call)
+{
+    const qfw_operand *bias = &call->at[3];
+    if (!QFW_HAS_F32_BIAS || !qfw_has(call, 3) || bias->plan->kind != QFW_FLOAT32) {
+        return QFW_OK;
+    }
+    return qfw_finite_f32(call->kernels, bias->t.codes, (size_t)bias->n);
 }
 
 /* The bias of column j as value * 2^exp. */
@@ -233,12 +243,12 @@ static void sigmas(const qfw_call *call, float s_a, float *sigma, ptrdiff_t n)
     }
 }
 
-/* What follows the sums of rows that share scales: row `i` has a's scale number i. Sets sigma. */
-static qfw_finish finish_of(const qfw_call *call, ptrdiff_t i, float *sigma, uint32_t *absmax)
+/* What follows the sums of rows that share scales, a's being s_a. Sets sigma. */
+qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax)
 {
     const ptrdiff_t n = sizes_of(call).n, wide = scaled_by_column(call) ? n : 1;
     qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1, NULL, 0, absmax};
-    sigmas(call, call->at[1].t.scale[i], sigma, wide);
+    sigmas(call, s_a, sigma, wide);
     if (qfw_has(call, 3)) {
         uint8_t *scratch = (uint8_t *)call->at[5].t.codes + ratio_bytes(call);
         int32_t *seed = (int32_t *)(void *)scratch;
@@ -251,7 +261,7 @@ static qfw_finish finish_of(const qfw_call *call, ptrdiff_t i, float *sigma, uin
 }
 
 /* The mask of the matrix rows from `row` on. */
-static void mask_rows(const qfw_call *call, ptrdiff_t row, qfw_finish *f)
+void qfw_product_mask(const qfw_call *call, ptrdiff_t row, qfw_finish *f)
 {
     const qfw_operand *mask = &call->at[4];
     if (qfw_has(call, 4)) {
@@ -269,18 +279,19 @@ static void accumulate(const qfw_call *call)
     const sizes all = sizes_of(call);
     const ptrdiff_t wide = scaled_by_column(call) ? all.n : 1;
     const ptrdiff_t blocks = scaled_by_row(call) ? all.m : 1, rows = all.m / blocks;
-    sum_rows(call, 0, all.m, acc->t.codes);
+    qfw_product_sums(call, 0, all.m, acc->t.codes);
     memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
     for (ptrdiff_t i = 0; i < blocks; i++) {
-        qfw_finish f = finish_of(call, i, acc->t.scale + i * wide, acc->absmax + i * wide);
-        mask_rows(call, i * rows, &f);
+        qfw_finish f = qfw_product_finish(call, call->at[1].t.scale[i], acc->t.scale + i * wide,
+                                          acc->absmax + i * wide);
+        qfw_product_mask(call, i * rows, &f);
         QFW_K(call->kernels, finish_s32)((int32_t *)acc->t.codes + i * rows * all.n, (size_t)rows,
                                          (size_t)all.n, &f);
     }
 }
 
 /* Sums of some rows, as codes of the matrix rows from `row` on. */
-static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t row)
+qfw_status qfw_product_encode(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t row)
 {
     const qfw_operand *out = &call->at[0];
     const ptrdiff_t n = sums->layout.outer * sums->layout.axis, first = row * sizes_of(call).n;
@@ -327,15 +338,16 @@ static qfw_status requantize(const qfw_call *call)
         sums.layout.axis = by_column ? all.n : rows * all.n;
         sums.layout.group = by_column ? 1 : sums.layout.axis;
         if (i == 0 || by_row) {
-            f = finish_of(call, by_row ? i : 0, sums.scale, tile->absmax);
+            f = qfw_product_finish(call, call->at[1].t.scale[by_row ? i : 0], sums.scale,
+                                   tile->absmax);
             if (by_column) {
                 qfw_find_ratios(call->kernels, &sums, &out->t, call->at[5].t.codes);
             }
         }
-        sum_rows(call, i, rows, sums.codes);
-        mask_rows(call, i, &f);
+        qfw_product_sums(call, i, rows, sums.codes);
+        qfw_product_mask(call, i, &f);
         QFW_K(call->kernels, finish_s32)(sums.codes, (size_t)rows, (size_t)all.n, &f);
-        QFW_TRY(encode_rows(call, &sums, i));
+        QFW_TRY(qfw_product_encode(call, &sums, i));
     }
     if (QFW_HAS_HINDSIGHT && qfw_has(call, 7)) {
         qfw_hindsight_ask(call, &call->at[7], qfw_largest_sum(tile), call->at[1].t.scale[0]);
@@ -345,13 +357,8 @@ static qfw_status requantize(const qfw_call *call)
 
 qfw_status qfw_op_product_s32(const qfw_call *call)
 {
-    const qfw_operand *a = &call->at[1], *b = &call->at[2], *bias = &call->at[3];
-    if (QFW_HAS_FAR_CODES) {
-        QFW_TRY(check_codes(call, a, b));
-    }
-    if (QFW_HAS_F32_BIAS && qfw_has(call, 3) && bias->plan->kind == QFW_FLOAT32) {
-        QFW_TRY(qfw_finite_f32(call->kernels, bias->t.codes, (size_t)bias->n));
-    }
+    QFW_TRY(qfw_product_codes(call, call->at[1].plan->bits));
+    QFW_TRY(qfw_product_bias(call));
     if (requantizes(call)) {
         return requantize(call);
     }

@@ -1,4 +1,5 @@
-/* The sizes and scales of acc = a b, for its rules and its run. */
+/* The sizes and scales of acc = a b, for its rules and its run; what products of several kinds
+ * share. */
 #ifndef QFW_ENGINE_PRODUCT_H
 #define QFW_ENGINE_PRODUCT_H
 
@@ -11,7 +12,16 @@ typedef struct {
     ptrdiff_t m, n, k;
 } sizes;
 
-/* Matrix rows in a row of the step, of the result and of a. */
+/* The window over the image of sums, whose number plus 1 is param[4]; NULL: they are not pooled. */
+static inline const qfw_window *pool_of(const qfw_call *call)
+{
+    const bool pooled = QFW_HAS_POOLED && call->op->kernel == QFW_NUMBER_product_pool_s32;
+    const uint32_t *number = call->op->param; /* of the windows, which lie side by side */
+    return pooled ? call->window + ((ptrdiff_t)number[4] - (ptrdiff_t)number[QFW_WINDOW_PARAM])
+                  : NULL;
+}
+
+/* Matrix rows in a row of the step, of the sums and of a. */
 static inline ptrdiff_t positions_of(const qfw_call *call)
 {
     return qfw_positions_of(call->op, 3);
@@ -35,8 +45,10 @@ static inline ptrdiff_t a_channels_of(const qfw_call *call)
 static inline sizes sizes_of(const qfw_call *call)
 {
     const qfw_window *w = call->window;
+    const qfw_window *pool = pool_of(call);
     const ptrdiff_t positions = positions_of(call), own = a_channels_of(call);
-    const sizes s = {qfw_times(call->rows, positions), call->at[0].row / positions,
+    const ptrdiff_t made = pool != NULL ? qfw_out_positions(pool) : positions;
+    const sizes s = {qfw_times(call->rows, positions), call->at[0].row / made,
                      !qfw_has_window(call) ? own : qfw_times(qfw_taps(w), own / w->groups)};
     return s;
 }
@@ -65,17 +77,52 @@ static inline ptrdiff_t tile_of(const qfw_call *call)
     return call->at[6].n / sizes_of(call).n;
 }
 
-/* Bytes of scratch: the columns' ratios, then seeds and shifts, then patches of an image. */
+/* Bytes of scratch: the columns' ratios, then seeds and shifts, then, where sums are pooled, the
+ * absmaxes of all of them, then patches of an image. */
 static inline ptrdiff_t ratio_bytes(const qfw_call *call)
 {
     return requantizes(call) && scaled_by_column(call) ? 16 * sizes_of(call).n : 0;
 }
 
-static inline ptrdiff_t patches_at(const qfw_call *call)
+static inline ptrdiff_t aligned(ptrdiff_t bytes)
+{
+    return (bytes + QFW_ALIGN - 1) / QFW_ALIGN * QFW_ALIGN;
+}
+
+static inline ptrdiff_t seeds_end(const qfw_call *call)
 {
     const bool floats = call->at[0].plan->kind == QFW_FLOAT32;
-    const ptrdiff_t seeds = !floats && qfw_has(call, 3) ? 5 * sizes_of(call).n : 0;
-    return (ratio_bytes(call) + seeds + QFW_ALIGN - 1) / QFW_ALIGN * QFW_ALIGN;
+    return ratio_bytes(call) + (!floats && qfw_has(call, 3) ? 5 * sizes_of(call).n : 0);
 }
+
+static inline ptrdiff_t patches_at(const qfw_call *call)
+{
+    const ptrdiff_t pooled = pool_of(call) != NULL ? 4 * sizes_of(call).n : 0;
+    return aligned(aligned(seeds_end(call)) + pooled);
+}
+
+/* ---- product.c ---- */
+
+/* Sums of the matrix rows first .. first + m - 1. */
+void qfw_product_sums(const qfw_call *call, ptrdiff_t first, ptrdiff_t m, void *out);
+
+/* What follows the sums of rows that share scales, a's being s_a. Sets sigma. */
+qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax);
+
+/* The mask of the matrix rows from `row` on. */
+void qfw_product_mask(const qfw_call *call, ptrdiff_t row, qfw_finish *f);
+
+/* Sums of some rows, as codes of the matrix rows from `row` on. */
+qfw_status qfw_product_encode(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t row);
+
+/* QFW_E_RANGE for weights whose codes could take a sum with codes of `a_bits` bits beyond its bound;
+ * QFW_E_NONFINITE for a bias that is none. */
+qfw_status qfw_product_codes(const qfw_call *call, int32_t a_bits);
+qfw_status qfw_product_bias(const qfw_call *call);
+
+/* ---- product_rule.c ---- */
+
+/* What is wrong with the operands of a product that writes codes, a's having `a_bits` bits. */
+const char *qfw_product_fault(const qfw_call *call, int32_t a_bits);
 
 #endif

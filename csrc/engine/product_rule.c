@@ -20,8 +20,10 @@ static const char *sizes_fault(const qfw_call *call)
 {
     const qfw_operand *acc = &call->at[0], *a = &call->at[1], *b = &call->at[2];
     const sizes s = sizes_of(call);
+    const qfw_window *pool = pool_of(call);
+    const ptrdiff_t made = pool != NULL ? qfw_times(call->rows, qfw_out_positions(pool)) : s.m;
     if (acc->plan->rows == QFW_NO_ROWS || a->plan->rows == QFW_NO_ROWS ||
-        b->plan->rows != QFW_NO_ROWS || acc->n != qfw_times(s.m, s.n)) {
+        b->plan->rows != QFW_NO_ROWS || acc->n != qfw_times(made, s.n)) {
         return "the sizes do not make a product";
     }
     if (qfw_has_window(call) ? !window_fits(call)
@@ -31,7 +33,8 @@ static const char *sizes_fault(const qfw_call *call)
     if (qfw_has(call, 3) && (call->at[3].plan->rows != QFW_NO_ROWS || call->at[3].n != s.n)) {
         return "the bias has another size";
     }
-    if (qfw_has(call, 4) && (call->at[4].plan->rows == QFW_NO_ROWS || call->at[4].n != acc->n)) {
+    const bool masked = qfw_has(call, 4) && pool == NULL;
+    if (masked && (call->at[4].plan->rows == QFW_NO_ROWS || call->at[4].n != acc->n)) {
         return "the mask has another size";
     }
     return call->op->param[0] <= BACK ? NULL : "form";
@@ -110,10 +113,10 @@ static const char *scales_fault(const qfw_call *call)
 }
 
 /* chunk * A * B fits an int32, and ceil(K A B / 2^h) + 2^30 for a bias does. */
-const char *qfw_headroom_fault(const qfw_operand *a, const qfw_operand *b, ptrdiff_t k, bool bias,
+const char *qfw_headroom_fault(int32_t a_bits, const qfw_operand *b, ptrdiff_t k, bool bias,
                                uint32_t chunk, uint32_t shift)
 {
-    const uint64_t most = ((UINT64_C(1) << (a->plan->bits - 1)) - 1) *
+    const uint64_t most = ((UINT64_C(1) << (a_bits - 1)) - 1) *
                           (b == NULL ? 1 : (UINT64_C(1) << (b->plan->bits - 1)) - 1);
     const uint64_t limit = bias ? (1u << 30) - 1 : INT32_MAX;
     const uint64_t all = (uint64_t)k * most; /* < 2^30 * 2^30 */
@@ -150,7 +153,7 @@ static const char *tile_fault(const qfw_call *call)
                                                                                         : "tile";
 }
 
-const char *qfw_rule_product_s32(const qfw_call *call)
+const char *qfw_product_fault(const qfw_call *call, int32_t a_bits)
 {
     const char *broken = sizes_fault(call);
     broken = broken != NULL ? broken : scales_fault(call);
@@ -158,12 +161,17 @@ const char *qfw_rule_product_s32(const qfw_call *call)
     if (broken != NULL) {
         return broken;
     }
-    const ptrdiff_t seeds = qfw_has(call, 3) ? 5 * sizes_of(call).n : 0;
+    const ptrdiff_t least = pool_of(call) != NULL ? patches_at(call) : seeds_end(call);
     const ptrdiff_t there = qfw_has(call, 5) ? call->at[5].n : 0;
     const ptrdiff_t bytes = qfw_slot(&call->at[1].t.format) / 8;
-    if (there < ratio_bytes(call) + seeds || !has_patch(call, there, bytes)) {
+    if (there < least || !has_patch(call, there, bytes)) {
         return "scratch";
     }
-    return qfw_headroom_fault(&call->at[1], &call->at[2], sizes_of(call).k, qfw_has(call, 3),
+    return qfw_headroom_fault(a_bits, &call->at[2], sizes_of(call).k, qfw_has(call, 3),
                               call->op->param[1], call->op->param[2]);
+}
+
+const char *qfw_rule_product_s32(const qfw_call *call)
+{
+    return qfw_product_fault(call, call->at[1].plan->bits);
 }

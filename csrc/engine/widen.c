@@ -1,6 +1,7 @@
 /* widen: scales that lie inside a reduction, folded into codes (docs/numerics.md section 14).
  * Places: codes out, codes in, the operand whose scales are folded in as well, 16 bytes a column.
  * param[0]: 0 none; 1 that operand has a scale a column; 2 a scale a row. param[1]: columns. */
+#include "engine/widen.h"
 #include "base/layout.h"
 #include "base/round.h"
 #include "engine/rescale.h"
@@ -132,32 +133,39 @@ static void widen_stretches(const qfw_call *call, const qfw_code_rule *rule)
     }
 }
 
-/* One scale in, one out, and one folded in a column: a ratio a column serves all rows. */
-static void widen_columns(const qfw_call *call, const qfw_code_rule *rule, uint32_t *ratios)
+float qfw_fold_columns(const qfw_kernels *kernels, const qfw_operand *src, const qfw_operand *by,
+                       ptrdiff_t columns, int32_t bits, uint32_t *ratios)
 {
-    const qfw_operand *dst = &call->at[0], *src = &call->at[1];
-    const ptrdiff_t columns = columns_of(call);
     const bool none = qfw_has_no_range(src, 0);
     const size_t wide = (size_t)columns;
-    const float own = src->t.scale[0], *folded = call->at[2].t.scale;
+    const float own = src->t.scale[0], *folded = by->t.scale;
     float most = 0.0f, sigma[QFW_TILE];
     for (ptrdiff_t c = 0; c < columns; c++) {
         const float s = qfw_scale_mul(own, folded[c]);
-        most = is_above(s, most) && !none && !qfw_has_no_range(&call->at[2], c) ? s : most;
+        most = is_above(s, most) && !none && !qfw_has_no_range(by, c) ? s : most;
     }
-    const int32_t extra = dst->plan->bits - qfw_signed_bits(&src->t.format);
-    dst->t.scale[0] = is_above(most, 0.0f) ? qfw_scale_lift(most, -extra) : 1.0f;
+    const int32_t extra = bits - qfw_signed_bits(&src->t.format);
+    const float scale = is_above(most, 0.0f) ? qfw_scale_lift(most, -extra) : 1.0f;
     for (size_t c = 0; c < wide; c += QFW_TILE) {
         const size_t n = wide - c < QFW_TILE ? wide - c : QFW_TILE;
         for (size_t k = 0; k < n; k++) {
             sigma[k] = qfw_scale_mul(own, folded[c + k]);
         }
-        QFW_K(call->kernels, ratios_f32)(sigma, n, dst->t.scale[0], dst->plan->bits, ratios + c,
-                                         wide);
+        QFW_K(kernels, ratios_f32)(sigma, n, scale, bits, ratios + c, wide);
     }
+    return scale;
+}
+
+/* One scale in, one out, and one folded in a column: a ratio a column serves all rows. */
+static void widen_columns(const qfw_call *call, const qfw_code_rule *rule, uint32_t *ratios)
+{
+    const qfw_operand *dst = &call->at[0], *src = &call->at[1];
+    const ptrdiff_t columns = columns_of(call);
+    dst->t.scale[0] =
+        qfw_fold_columns(call->kernels, src, &call->at[2], columns, dst->plan->bits, ratios);
     const qfw_encoding how = {(int32_t)rule->rounding, 0, {0, 0}, 0};
     (void)qfw_encode_rows(call->kernels, &src->t, &dst->t, &how, rule, ratios,
-                          (size_t)(src->n / columns), wide);
+                          (size_t)(src->n / columns), (size_t)columns);
 }
 
 qfw_status qfw_op_widen(const qfw_call *call)

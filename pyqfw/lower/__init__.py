@@ -8,12 +8,14 @@ from ..errors import QfwError
 from ..formats import Float32
 from ..policy import Policy
 from .backward import backward
+from .folding import fold
 from .forward import asked, forward
 from .ir import Op, Program, Tensor
 from .memory import Memory, plan_memory
 from .operands import convert
 from .order import hoist
 from .requantize import settle, watch
+from .rooms import tighten
 from .trace import Node, trace
 from .update import Gradients
 
@@ -59,6 +61,8 @@ def lower(
         watch(program)
     else:
         settle(program, optimizer is not None)
+        fold(program)
     hoist(program)
+    tighten(program)
     program.wires = {path: tape.kept(t) for path, t in tape.wires.items()}
     return program

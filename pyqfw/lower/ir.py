@@ -190,8 +190,11 @@ class Op:
     flags: int = 0
     writes: tuple[int, ...] = (0,)
     window: Window | None = None
+    pool: Window | None = None  # of a product: over the image of its sums
     over: int | None = None  # the place whose memory the result may take, where nothing else has it
     patches: int = 0  # bytes of scratch for patches of the image
+    folded: Tensor | None = None  # operand a of a product as it is widened, some of it at a time
+    tiled: int = 0  # of a gradient: outputs of its tile can be fewer, so many at a time
     macs: int = 0  # a row
     fixed_macs: bool = False
     note: str = ""
@@ -260,6 +263,15 @@ class Program:
     def all_ops(self) -> list[Op]:
         """And those of inference, where it has its own."""
         return [*self.ops, *self.sections["infer"]]
+
+    @property
+    def users(self) -> dict[Tensor, int]:
+        """How many operations have a tensor."""
+        count: dict[Tensor, int] = {}
+        for op in self.all_ops:
+            for t in set(op.used):
+                count[t] = count.get(t, 0) + 1
+        return count
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,9 +56,9 @@ def lifetimes(program: Program) -> list[Lifetime]:
 
 
 def plan_memory(program: Program) -> Memory:
-    """What lasts stands first; the rest, largest first, at the lowest offset that is free for as
+    """What lasts stands first; the rest, in some order, at the lowest offset that is free for as
     long as it lives. While that takes more than is live at once, what came to lie highest is placed
-    before all others, and the best of some rounds is kept."""
+    before all others, then another order is tried, and the best of all is kept."""
     batch = program.batch
     offsets: dict[Tensor, tuple[int, int, int, int]] = {}
     ends = {"arena": NET_BYTES, "const": 0, "io": 0}
@@ -67,20 +69,42 @@ def plan_memory(program: Program) -> Memory:
             offsets[t] = _spread(t, batch, ends[t.space])
             ends[t.space] += t.nbytes(batch)
     spans = lifetimes(program)
-    order = sorted(spans, key=lambda s: (-s.tensor.nbytes(batch), s.first))
     takers, lasting = _takers(program, spans), ends["arena"]
-    best = None
-    for _ in range(ROUNDS):
-        found = _placed(order, takers, batch, lasting)
-        best = found if best is None or found.top < best.top else best
-        peak, peak_op = _peak(spans, best.taking, batch, len(program.all_ops))
-        if not order or best.top == lasting + peak:
-            break
-        highest = max(order, key=lambda s: found.at[s.tensor] + s.tensor.nbytes(batch))
-        order = [highest, *(s for s in order if s is not highest)]
-    assert best is not None
+    best = _best_placed(spans, takers, batch, lasting, len(program.all_ops))
+    peak, peak_op = _peak(spans, best.taking, batch, len(program.all_ops))
     offsets |= {s.tensor: _spread(s.tensor, batch, best.at[s.tensor]) for s in spans}
     return Memory(offsets, spans, best.top, ends["const"], lasting, lasting + peak, peak_op)
+
+
+def _best_placed(
+    spans: list[Lifetime], takers: dict[Tensor, Tensor], batch: int, begin: int, ops: int
+) -> _Placed:
+    """The smallest of what some orders give: largest first, longest first, both."""
+    sizes = {s.tensor: s.tensor.nbytes(batch) for s in spans}
+    orders: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
+        lambda s: (-sizes[s.tensor], s.first),
+        lambda s: (s.first - s.last, -sizes[s.tensor]),
+        lambda s: ((s.first - s.last - 1) * sizes[s.tensor], s.first),
+    )
+    best = None
+    for key in orders:
+        order = sorted(spans, key=key)
+        for _ in range(ROUNDS):
+            found = _placed(order, takers, sizes, begin)
+            best = found if best is None or found.top < best.top else best
+            if not order or best.top == begin + _peak(spans, best.taking, batch, ops)[0]:
+                return best
+            highest = max(order, key=lambda s: found.at[s.tensor] + sizes[s.tensor])
+            order = [highest, *(s for s in order if s is not highest)]
+    assert best is not None
+    return best
+
+
+def live_bytes(program: Program) -> list[int]:
+    """Bytes that do not last and are live at each operation, what can be taken over being so."""
+    spans = lifetimes(program)
+    taking = set(_takers(program, spans))
+    return _live(spans, taking, program.batch, len(program.all_ops))
 
 
 class _Placed(NamedTuple):
@@ -91,21 +115,23 @@ class _Placed(NamedTuple):
     taking: set[Tensor]
 
 
-def _placed(order: list[Lifetime], takers: dict[Tensor, Tensor], batch: int, begin: int) -> _Placed:
+def _placed(
+    order: list[Lifetime], takers: dict[Tensor, Tensor], sizes: dict[Tensor, int], begin: int
+) -> _Placed:
     """Each at the lowest offset that is free while it lives, or where what it takes over is."""
-    placed: list[tuple[int, int, Lifetime]] = []
+    placed: list[tuple[int, int, Lifetime]] = []  # by where they begin
     found = _Placed({}, begin, set())
     for span in order:
-        size, taken = span.tensor.nbytes(batch), takers.get(span.tensor)
+        size, taken = sizes[span.tensor], takers.get(span.tensor)
         at = None if taken is None else found.at.get(taken)
         if at is not None and _is_free(span, at, size, taken, placed):
             found.taking.add(span.tensor)
         else:
             at = begin
-            for start, end, other in sorted(placed, key=lambda p: p[0]):
+            for start, end, other in placed:
                 if span.meets(other) and at < end and start < at + size:
                     at = end
-        placed.append((at, at + size, span))
+        insort(placed, (at, at + size, span), key=lambda p: p[0])
         found.at[span.tensor] = at
         found = found._replace(top=max(found.top, at + size))
     return found
@@ -152,10 +178,16 @@ def _spread(t: Tensor, batch: int, at: int) -> tuple[int, int, int, int]:
     return (found[0], found[1], found[2], found[3])
 
 
-def _peak(spans: list[Lifetime], taking: set[Tensor], batch: int, ops: int) -> tuple[int, int]:
+def _live(spans: list[Lifetime], taking: set[Tensor], batch: int, ops: int) -> list[int]:
     live = [0] * (ops + 1)
     for s in spans:
+        size = s.tensor.nbytes(batch)
         for i in range(s.first + (s.tensor in taking), s.last + 1):
-            live[i] += s.tensor.nbytes(batch)
+            live[i] += size
+    return live
+
+
+def _peak(spans: list[Lifetime], taking: set[Tensor], batch: int, ops: int) -> tuple[int, int]:
+    live = _live(spans, taking, batch, ops)
     most = max(live, default=0)
     return most, live.index(most) if live else 0

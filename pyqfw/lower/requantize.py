@@ -35,13 +35,17 @@ def settle(program: Program, commits: bool) -> None:
         made = Tensor(f"{dst.name} gain", (2,), "state", Float32())
         gain = program.gains.setdefault(made.name, made)
         op.places, op.writes = (dst, src, scratch, gain, incoming), (0, 2, 3)
-    users = _users(program)
+    users = program.users
     for ops in program.sections.values():
         for op in [op for op in ops if op.kernel == "convert"]:
             product = _fusable(op, ops, users)
             if product is not None:
                 _fuse(product, op, program.batch)
                 ops.remove(op)
+                continue
+            pool = _poolable(op, ops, users)
+            if pool is not None:
+                _fuse_pool(pool, op, ops, program.batch)
     gains = list(program.gains.values()) if commits else []
     for i in range(0, len(gains), GAINS):
         some = tuple(gains[i : i + GAINS])
@@ -143,15 +147,6 @@ def _selected_from(ops: list[Op], t: Tensor) -> Tensor:
     return _selected_from(ops, found.places[1])
 
 
-def _users(program: Program) -> dict[Tensor, int]:
-    """How many operations have a tensor."""
-    count: dict[Tensor, int] = {}
-    for op in program.all_ops:
-        for t in set(op.used):
-            count[t] = count.get(t, 0) + 1
-    return count
-
-
 def _fusable(op: Op, ops: list[Op], users: dict[Tensor, int]) -> Op | None:
     """The product that can write what the conversion writes: nothing else has its sums."""
     dst, src = op.places[:2]
@@ -163,22 +158,87 @@ def _fusable(op: Op, ops: list[Op], users: dict[Tensor, int]) -> Op | None:
     return _product(ops, src) if known and is_plain(dst) and per_tensor(dst.fmt) else None
 
 
+def _poolable(op: Op, ops: list[Op], users: dict[Tensor, int]) -> Op | None:
+    """The pool of a convolution's sums that the convolution can do before it writes codes: nothing
+    else has the sums, and no window leaves them or shares any with another."""
+    dst, src = op.places[:2]
+    assert dst is not None
+    assert src is not None
+    known = dst.fmt is not None and dst.fmt.range != "dynamic"
+    if not (known and is_plain(dst) and per_tensor(dst.fmt)) or src.fmt is not ACCUMULATOR:
+        return None
+    pool = next((o for o in ops if o.kernel == "max_pool" and o.places[0] is src), None)
+    if pool is None or users[src] != 2 or pool.window is None:
+        return None
+    sums, w = pool.places[1], pool.window
+    assert sums is not None
+    maker = _product(ops, sums)
+    if maker is None or users[sums] != 2 or maker.window is None or maker.params[0] != 0:
+        return None
+    plain = (w.pad_h, w.pad_w, w.dilation_h, w.dilation_w) == (0, 0, 1, 1)
+    return pool if plain and w.apart and w.covered and maker.places[4] is None else None
+
+
+def _fuse_pool(pool: Op, op: Op, ops: list[Op], batch: int) -> None:
+    """The product, its pool and the conversion as one operation."""
+    src, w = pool.places[1], pool.window
+    assert src is not None
+    assert w is not None
+    product = _product(ops, src)
+    assert product is not None
+    _, a, b, bias, _, seeds = product.places[:6]
+    columns = src.size // src.positions
+    if w.kernel_h == 1:
+        most = max(TILE_BYTES // (4 * columns), LONG_ROWS if batch >= LONG else 1)
+        rows = max(1, (min(most, w.in_w) - w.kernel_w) // w.stride_w + 1)
+        rows = (rows - 1) * w.stride_w + w.kernel_w
+    else:
+        rows = w.kernel_h * w.in_w
+    tile = _tile(src, rows)
+    ends = _seeds_end(src, bias) + 4 * columns
+    name = seeds.name if seeds else f"{src.name} ratios"
+    scratch = Tensor(name, (-(-ends // ALIGN) * ALIGN + product.patches,), "scratch")
+    gain = op.places[3] if len(op.places) > 3 else None
+    product.kernel, product.pool = "product_pool_s32", w
+    product.places = (op.places[0], a, b, bias, pool.places[2], scratch, tile, gain)
+    product.writes = (0, 4, 5, 6, 7)
+    ops.remove(pool)
+    ops.remove(op)
+
+
 def _fuse(product: Op, op: Op, batch: int) -> None:
     """Codes instead of sums; of these there is room for some rows."""
     _, a, b, bias, mask, seeds = product.places[:6]
     dst, sums = op.places[:2]
     assert sums is not None
-    by_column, columns = sums.spread in ("columns", "grid"), sums.size // sums.positions
+    columns = sums.size // sums.positions
     rows = 1
     if sums.spread in ("tensor", "columns"):
         rows = max(TILE_BYTES // (4 * columns), LONG_ROWS if batch >= LONG else 1)
         rows = min(rows, batch * sums.positions)
-    tile = Tensor(f"{sums.name} of {rows} rows", (rows, columns), "scratch", ACCUMULATOR)
-    tile.spread, tile.positions = "columns" if by_column else "tensor", rows
-    need = (16 * by_column + 5 * (bias is not None)) * columns
+    tile = _tile(sums, rows)
+    need = (16 * _by_column(sums) + 5 * (bias is not None)) * columns
     need = need if not product.patches else -(-need // ALIGN) * ALIGN + product.patches
     name = seeds.name if seeds else f"{sums.name} ratios"
     scratch = Tensor(name, (need,), "scratch") if need else None
     gain = op.places[3] if len(op.places) > 3 else None
     product.places = (dst, a, b, bias, mask, scratch, tile, gain)
     product.writes = (0, 5, 6, 7)
+
+
+def _by_column(sums: Tensor) -> bool:
+    return sums.spread in ("columns", "grid")
+
+
+def _tile(sums: Tensor, rows: int) -> Tensor:
+    """So many rows of sums."""
+    shape = (rows, sums.size // sums.positions)
+    tile = Tensor(f"{sums.name} of {rows} rows", shape, "scratch", ACCUMULATOR)
+    tile.spread, tile.positions = "columns" if _by_column(sums) else "tensor", rows
+    return tile
+
+
+def _seeds_end(sums: Tensor, bias: Tensor | None) -> int:
+    """Bytes of scratch for ratios and seeds, up to what is aligned."""
+    need = (16 * _by_column(sums) + 5 * (bias is not None)) * (sums.size // sums.positions)
+    return -(-need // ALIGN) * ALIGN

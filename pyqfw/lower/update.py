@@ -183,6 +183,8 @@ class Gradients:
             op.writes = (0, 3, *range(4, len(op.places)))
         op.macs, op.note = macs, str(proof)
         kept = 8 * tile[0] * tile[1] if proof.split else 0
+        if wire is not None and not sums.diagonal and not kept and self.micro_batches == 1:
+            op.tiled = _tile_step(whole, p.shape)
         place = {"gradient_s32": 5, "gradient_update_s32": 6, "gradient_adamw_s32": 7}[op.kernel]
         self._room(op, place, sums, wire, kept)
         return op
@@ -290,6 +292,13 @@ def _adamw_params(adam: optim.AdamW) -> dict[int, int | float]:
 def _scales(t: Tensor) -> int:
     assert t.fmt is not None
     return 0 if isinstance(t.fmt, Float32) else t.layout(1).n_scales
+
+
+def _tile_step(formats: list[Format], shape: tuple[int, ...]) -> int:
+    """Outputs that a tile can have more or fewer of: all or nothing where a scale spans them."""
+    if any(_spans(f, shape) for f in formats):
+        return 0
+    return 1 if all(f.element_bits % 8 == 0 for f in formats) else 8
 
 
 def _spans(fmt: Format, shape: tuple[int, ...]) -> bool:

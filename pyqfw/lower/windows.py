@@ -61,6 +61,13 @@ class Window(NamedTuple):
         return high and (self.out_w == 1 or self.stride_w >= reach_w)
 
     @property
+    def covered(self) -> bool:
+        """Whether every window lies in the image."""
+        reach_h = (self.out_h - 1) * self.stride_h + (self.kernel_h - 1) * self.dilation_h
+        reach_w = (self.out_w - 1) * self.stride_w + (self.kernel_w - 1) * self.dilation_w
+        return max(self.pad_h, self.pad_w) == 0 and reach_h < self.in_h and reach_w < self.in_w
+
+    @property
     def is_inside(self) -> bool:
         """Whether every row of patches can be read in place: a slice of a line of the image."""
         reach = (self.out_w - 1) * self.stride_w + self.kernel_w

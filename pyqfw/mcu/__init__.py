@@ -8,10 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from .. import _arrays as arrays
 from .. import state
+from .._arrays import Array
 from .._bar import bar
 from .._batches import Arrays
 from ..errors import QfwError
@@ -113,6 +115,9 @@ def cost(
     The backend is one that is there, unless it is named.
     """
     core = _core(target, backend)
+    if net._unset("gain"):  # of hindsight ranges: any that fit noise will do
+        net = net.recompile()
+        net._calibrate(*_noise(net))
     with tempfile.TemporaryDirectory(prefix="pyqfw-") as name:
         return cost_of(net, folders.write(Path(name), image_of(net), core), backend, count_steps)
 
@@ -138,6 +143,18 @@ def cost_of(
         out = trainer.train(noise, count_steps, bar(False)) if image.trains else Outcome()
         out = replace(out, inference=asked.inference, stack=max(out.stack, asked.stack))
     return _cost(net, build, out)
+
+
+def _noise(net: Session) -> tuple[Array, Array]:
+    """Rows of a step, as arrays."""
+    step, program, rows = sample(net, net.plan.batch, 0), net.plan.program, net.plan.batch
+    x = np.frombuffer(step.x, np.float32).reshape(rows, *program.input.storage_shape)
+    labels = program.labels
+    if labels is None:
+        return program.input.from_storage(x), np.empty(0, np.int32)
+    kind = np.int32 if labels.fmt is None else np.float32
+    y = np.frombuffer(step.y, kind).reshape(rows, *labels.shape)
+    return program.input.from_storage(x), y
 
 
 def _available(core: Target) -> Backend | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._bar import Bar
+from .._bar_tqdm import Bar
 from ..errors import QfwError
 from ..lower.memory import NET_BYTES
 from ..session import Session

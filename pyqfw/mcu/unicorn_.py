@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .._bar import Bar
+from .._bar_tqdm import Bar
 from ..lower.memory import NET_BYTES
 from ..session import Session
 from .build import Build

@@ -1,0 +1,12 @@
+/* Scales that are folded into codes, by columns. */
+#ifndef QFW_ENGINE_WIDEN_H
+#define QFW_ENGINE_WIDEN_H
+
+#include "engine/engine.h"
+
+/* The scale of src's codes once `by`'s scales, one for each of so many columns, are folded in and they
+ * have so many bits; and the columns' ratios to it, 16 bytes each. */
+float qfw_fold_columns(const qfw_kernels *kernels, const qfw_operand *src, const qfw_operand *by,
+                       ptrdiff_t columns, int32_t bits, uint32_t *ratios);
+
+#endif
