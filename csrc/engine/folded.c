@@ -119,9 +119,9 @@ static qfw_status requantize(const qfw_call *call, const folded *f)
     const bool gain = QFW_HAS_HINDSIGHT && qfw_has(call, 7);
     qfw_tensor sums = tile->t;
     if (gain) {
-        QFW_TRY(qfw_hindsight_scales(out, &call->at[7], f->scale));
+        QFW_TRY(qfw_hindsight_scales(out, out->t.scale, &call->at[7], f->scale));
     } else {
-        qfw_fix_scales(out);
+        qfw_fix_scales(out, out->t.scale);
     }
     memset(tile->absmax, 0, sizeof *tile->absmax);
     qfw_finish after = qfw_product_finish(call, f->scale, sums.scale, tile->absmax);

@@ -86,9 +86,9 @@ qfw_status qfw_op_product_pool_s32(const qfw_call *call)
     QFW_TRY(qfw_product_codes(call, call->at[1].plan->bits));
     QFW_TRY(qfw_product_bias(call));
     if (gain) {
-        QFW_TRY(qfw_hindsight_scales(out, &call->at[7], s_a));
+        QFW_TRY(qfw_hindsight_scales(out, out->t.scale, &call->at[7], s_a));
     } else {
-        qfw_fix_scales(out);
+        qfw_fix_scales(out, out->t.scale);
     }
     if (qfw_has(call, 4)) {
         ((uint8_t *)picks->t.codes)[qfw_codes_bytes(picks) - 1] = 0; /* after the last one */
