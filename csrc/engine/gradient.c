@@ -9,6 +9,7 @@
  * element by element, i = 1 and the wire being of the error's size. */
 #include "engine/convolve.h"
 #include "engine/patches.h"
+#include "engine/tiles.h"
 #include "kernels/codes.h"
 
 enum { FOLDED = 4, DIAGONAL = 32 };
@@ -167,12 +168,14 @@ static qfw_convolution convolution_of(const qfw_call *call, int patches)
     return c;
 }
 
-/* Rows first .. first + n - 1 of the gradient as accumulators; the view of them. */
-static qfw_tensor accumulate(const qfw_call *call, int patches, ptrdiff_t first, ptrdiff_t n)
+/* Rows first .. first + n - 1 of the gradient as accumulators at `sums`; the view of them. */
+static qfw_tensor accumulate(const qfw_call *call, int patches, ptrdiff_t first, ptrdiff_t n,
+                             int32_t *sums)
 {
     const qfw_operand *e = &call->at[1], *x = &call->at[2], *tile = &call->at[3];
     const sizes s = sizes_of(call);
     qfw_tensor t = tile->t;
+    t.codes = sums;
     t.layout.axis = t.layout.group = n * s.in;
     t.scale[0] = sigma_of(call);
     if (!qfw_has(call, 2)) {
@@ -238,11 +241,16 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
         qfw_encode_outer(call, &call->at[1], &call->at[2], sigma_of(call), grad);
         return QFW_OK;
     }
-    const ptrdiff_t tile = tile_of(call);
+    const bool apart = !qfw_adds(call) && call->op->param[SHIFT] == 0 &&
+                       s.terms <= qfw_param_size(call->op, CHUNK);
+    const ptrdiff_t tile = tile_of(call), most = qfw_rows_at_once(s.in, tile, apart);
     float *joint = call->at[4].t.codes;
-    for (ptrdiff_t o = 0; o < s.out; o += tile) {
-        const ptrdiff_t n = s.out - o < tile ? s.out - o : tile;
-        const qfw_tensor acc = accumulate(call, STORED_PATCHES, o, n);
+    int32_t room[QFW_TILE_ROOM];
+    for (ptrdiff_t o = 0; o < s.out; o += most) {
+        const ptrdiff_t n = s.out - o < most ? s.out - o : most;
+        const bool many = !QFW_DIRECT && n > tile;
+        const qfw_tensor acc =
+            accumulate(call, STORED_PATCHES, o, n, many ? room : call->at[3].t.codes);
         qfw_operand part = *grad, from = call->at[3];
         from.t = acc;
         from.absmax = NULL; /* of the whole tile, which is not what the scales are for */
@@ -250,6 +258,9 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
         part.scales = part.scales * n / s.out;
         QFW_TRY(qfw_adds(call) ? qfw_add_part(call, &from, &part, (uint64_t)(o * s.in), joint)
                                : qfw_encode_part(call, &from, &part, (uint64_t)(o * s.in)));
+        if (many) {
+            qfw_leave_tile(room, n, s.in, tile, call->at[3].t.codes);
+        }
     }
     return QFW_OK;
 }
@@ -286,7 +297,7 @@ qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
     const ptrdiff_t tile = tile_of(call);
     for (ptrdiff_t o = 0; o < s.out; o += tile) {
         const ptrdiff_t n = s.out - o < tile ? s.out - o : tile;
-        const qfw_tensor acc = accumulate(call, UPDATE_PATCHES, o, n);
+        const qfw_tensor acc = accumulate(call, UPDATE_PATCHES, o, n, call->at[3].t.codes);
         QFW_TRY(qfw_move_range(call, &call->at[0], &call->at[4], &acc, 1.0f, o * s.in, n * s.in,
                                call->at[5].t.codes, o + n == s.out));
     }
@@ -321,7 +332,7 @@ qfw_status qfw_op_gradient_adamw_s32(const qfw_call *call)
     const ptrdiff_t tile = tile_of(call);
     for (ptrdiff_t o = 0; o < s.out; o += tile) {
         const ptrdiff_t n = s.out - o < tile ? s.out - o : tile;
-        const qfw_tensor acc = accumulate(call, ADAMW_PATCHES, o, n);
+        const qfw_tensor acc = accumulate(call, ADAMW_PATCHES, o, n, call->at[3].t.codes);
         qfw_adamw_range(call, &of, &acc, 1.0f, o * s.in, n * s.in, o + n == s.out);
     }
     return QFW_OK;

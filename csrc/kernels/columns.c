@@ -1,4 +1,5 @@
 /* Accumulators and scales that go by column, or by element. */
+#include "base/layout.h"
 #include "base/round.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
@@ -116,9 +117,10 @@ static int32_t single(int32_t a, float s_in, const qfw_tensor *dst, ptrdiff_t i,
     return qfw_rescale(a, &ratio, rule->rounding, u);
 }
 
-uint64_t qfw_encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
-                            const qfw_tensor *dst, const qfw_encoding *how,
-                            const qfw_code_rule *rule, ptrdiff_t n)
+/* Runs of one element. */
+static uint64_t encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
+                               const qfw_tensor *dst, const qfw_encoding *how,
+                               const qfw_code_rule *rule, ptrdiff_t n)
 {
     const int32_t *a = src->codes;
     int8_t *codes = dst->codes;
@@ -140,6 +142,35 @@ uint64_t qfw_encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
             const int32_t code = v > rule->qmax ? rule->qmax : v < rule->qmin ? rule->qmin : v;
             saturated += code != v ? 1u : 0u;
             codes[at] = (int8_t)code;
+        }
+    }
+    return saturated;
+}
+
+uint64_t qfw_encode_runs(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                         const qfw_encoding *how, const qfw_code_rule *rule, ptrdiff_t scales)
+{
+    const ptrdiff_t n = qfw_run_length(&dst->layout);
+    if (QFW_DIRECT || n == 1) {
+        return encode_singles(kernels, src, dst, how, rule, scales);
+    }
+    const int32_t *a = src->codes;
+    int8_t *codes = dst->codes;
+    uint64_t saturated = 0;
+    uint32_t most[QFW_TILE];
+    for (ptrdiff_t i = 0; i < scales; i += QFW_TILE) {
+        const ptrdiff_t left = scales - i, count = left < QFW_TILE ? left : QFW_TILE;
+        for (ptrdiff_t k = 0; k < count; k++) {
+            most[k] = QFW_K(kernels, absmax_s32)(a + (i + k) * n, (size_t)n);
+        }
+        QFW_K(kernels, scales_s32)(src->scale[0], most, (size_t)count, (uint32_t)rule->qmax,
+                                   qfw_is_pow2(dst->format.pow2), dst->scale + i);
+        for (ptrdiff_t k = 0; k < count; k++) {
+            const ptrdiff_t at = (i + k) * n;
+            const qfw_ratio ratio =
+                qfw_ratio_of(src->scale[0], dst->scale[i + k], qfw_signed_bits(&dst->format));
+            saturated += QFW_K(kernels, rescale_s8)(a + at, (size_t)n, &ratio, rule, &how->key,
+                                                    how->first + (uint64_t)at, codes + at);
         }
     }
     return saturated;

@@ -35,9 +35,9 @@ uint64_t qfw_encode_columns(const qfw_kernels *kernels, const qfw_tensor *src,
                             const qfw_tensor *dst, const qfw_encoding *how,
                             const qfw_code_rule *rule, uint32_t *ratios);
 
-/* An accumulator of one scale to int8 codes with a scale each, found. */
-uint64_t qfw_encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
-                            const qfw_tensor *dst, const qfw_encoding *how,
-                            const qfw_code_rule *rule, ptrdiff_t n);
+/* An accumulator of one scale to int8 codes of `scales` scales, found: as many runs of equal length,
+ * one after the other. */
+uint64_t qfw_encode_runs(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                         const qfw_encoding *how, const qfw_code_rule *rule, ptrdiff_t scales);
 
 #endif
