@@ -85,6 +85,7 @@ class Session(Views):
         fragile = plan.may_fail_late or bool(self._gains)
         self._at_risk = self._spaces.lasting() if fragile else self._spaces.statistics()
         self._nothing = Kept(self._at_risk, self._at_risk, 0)
+        self._fragile = self._at_risk.size > 0 or plan.request.micro_batches > 1
         self._targets = feed.targets_of(plan.request.loss, plan.nodes[-1].out_shape)
         self._end = len(plan.ops) - 1
         request, program = plan.request, plan.program
@@ -132,7 +133,9 @@ class Session(Views):
         if not self._known and self._unset("gain"):
             feed.blame(data, x)
             self._calibrate(data, self._labels(y, rows))
-        kept = self._begin(several)
+        kept = self._begin(several) if self._fragile else self._nothing
+        self._turn += 1
+        self._last = -1
         fed, asked = ffi.from_buffer(data), ffi.from_buffer(labels)
         status = lib.qfw_host_step(self._net, how, fed, asked, rows, self._loss)
         if status:
