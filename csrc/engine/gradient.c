@@ -8,6 +8,7 @@
  * flags: 4 the wire's scales are folded into the error; 32 the gradient is the sum of error * wire
  * element by element, i = 1 and the wire being of the error's size. */
 #include "engine/convolve.h"
+#include "engine/diagonal.h"
 #include "engine/patches.h"
 #include "engine/tiles.h"
 #include "kernels/codes.h"
@@ -181,7 +182,7 @@ static qfw_tensor accumulate(const qfw_call *call, int patches, ptrdiff_t first,
     if (!qfw_has(call, 2)) {
         sum_rows(call, s, first, n, t.codes);
     } else if (is_diagonal(call)) {
-        qfw_line_products(e, x, s.out, s.terms, first, n, call->op->param[SHIFT], t.codes);
+        qfw_diagonal_sums(call, s.out, s.terms, first, n, call->op->param[SHIFT], t.codes);
     } else if (qfw_has_window(call)) {
         const qfw_convolution c = convolution_of(call, patches);
         qfw_convolve_gradient(&c, s.terms, first, n, t.codes);
