@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy import ndarray
 
 from . import carry, feed, initial, quant, saving
 from . import counters as counting
@@ -23,6 +24,7 @@ from .lower.norm import POSITIONS
 from .plan import Plan, build
 from .tensor import QTensor, quantize
 
+_FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
 _SECTIONS = {
     "forward": lib.QFW_FORWARD,
     "output": lib.QFW_OUTPUT,
@@ -88,12 +90,17 @@ class Session(Views):
         fragile = plan.may_fail_late or bool(self._gains)
         self._at_risk = self._spaces.lasting() if fragile else self._spaces.statistics()
         self._nothing = Kept(self._at_risk, self._at_risk, 0)
+        self._fragile = self._at_risk.size > 0 or plan.request.micro_batches > 1
         self._targets = feed.targets_of(plan.request.loss, plan.nodes[-1].out_shape)
         self._end = len(plan.ops) - 1
         request, program = plan.request, plan.program
         self._batch, self._shape, self._most = plan.rows, request.input_shape, request.batch
         self._learns = request.loss is not None and request.optimizer is not None
-        self._swaps = any(t is not None and t.channels for t in (program.input, program.labels))
+        self._whole = (request.batch, *request.input_shape)
+        self._int64 = _INT64 if isinstance(self._targets, feed.Labels) else None
+        swaps = request.batch * program.input.size if program.input.channels else 0
+        self._rooms = ffi.new("float[]", swaps), ffi.new("int32_t[]", request.batch)
+        self._plain, self._wide = self._feed(False), self._feed(True)
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self.epochs = 0  # passes over the data that `fit` made: with the seed, the next one's order
         for table, values in plan.program.constants.values():
@@ -121,31 +128,34 @@ class Session(Views):
         """One update from up to `batch` rows; returns the mean loss."""
         if not self._learns:
             self._needs_optimizer("step")
-        data = feed.inputs(x, self._shape, self._most)
-        rows = len(data)
-        labels = self._targets.take(y, rows)
+        # What most steps are fed needs no other look.
+        if type(x) is ndarray and x.dtype is _FLOAT32 and x.shape == self._whole and x.flags.carray:
+            data: Array = x
+        else:
+            data = feed.inputs(x, self._shape, self._most)
+        rows, how = len(data), self._wide
+        if type(y) is ndarray and y.dtype is self._int64 and y.shape == (rows,) and y.flags.carray:
+            labels: Array = y
+        else:
+            labels, how = self._asked(self._targets.take(y, rows)), self._plain
         several = rows > self._batch
         if several:  # the core looks at a micro-batch's labels when it is there
             self._targets.blame(labels)
         if not self._known and self._unset("gain"):
             feed.blame(data, x)
             self._calibrate(data, self._labels(y, rows))
-        kept = self._begin(several)
-        if self._swaps:
-            fed, asked = ffi.from_buffer(self._fed(data)), ffi.from_buffer(self._asked(labels))
-        else:
-            fed, asked = ffi.from_buffer(data), ffi.from_buffer(labels)
-        before = lib.qfw_host_float_enter()  # a float_mode() without its calls
-        try:
-            status = lib.qfw_step(self._net, fed, asked, rows, self._loss)
-        finally:
-            lib.qfw_host_float_leave(before)
-        if status != lib.QFW_OK:
+        kept = self._begin(several) if self._fragile else self._nothing
+        self._turn += 1
+        self._last = -1
+        fed, asked = ffi.from_buffer(data), ffi.from_buffer(labels)
+        status = lib.qfw_host_step(self._net, how, fed, asked, rows, self._loss)
+        if status:
             self._done(status, "step", kept=kept, x=x, data=data, y=y)
         self._last, self._rows = self._end, (rows - 1) % self._batch + 1
         self._has_gradients = True
         self._source = {}
-        return float(self._loss[0])
+        loss: float = self._loss[0]
+        return loss
 
     def forward(self, x: npt.ArrayLike) -> Array:
         """The training forward of a micro-batch; the output as float32."""
@@ -432,6 +442,17 @@ class Session(Views):
                 self._run("update", self._rows)
             made = [t for t in op.written if t.fmt and t.space == "arena"]
             yield op, {t.name: self._shown(t, self._rows) for t in made}
+
+    def _feed(self, wide: bool) -> Any:
+        """What the core's step is told of x in PyTorch's order, and of labels, wide or not."""
+        how, t = ffi.new("qfw_host_feed *"), self._plan.program.input
+        how.rows = self._most
+        if t.channels:
+            how.channels, how.positions = t.channels, t.size // t.channels
+            how.swapped = self._rooms[0]
+        if wide:
+            how.labels = self._rooms[1]
+        return how
 
     def _fed(self, data: Array) -> Array:
         """Rows as they lie in memory."""

@@ -1,5 +1,9 @@
 #include "base/elementary.h"
 
+#include <math.h>
+
+#include "base/config.h"
+
 /* With t = (n + u) 2^26, 0 <= u < 1:  2^-u = 1 - u (c1 - u (c2 - ... u c7)), everything in units of
  * 2^-32. Each bracket lies between its two first terms, c_k - c_(k+1) > 0 and c_k < 1, so no
  * difference leaves a word. u * bracket <= 1/2, so v >= 2^30; v + 2^n <= 2^31 + 2^30. */
@@ -106,6 +110,8 @@ float qfw_log_f32(float x)
     return (f + rest) + k * LN2_HI;
 }
 
+#if QFW_DIRECT
+
 /* Digit by digit. After the digit `bit`, root is the root so far times 2 bit and rest what its square
  * leaves of w: rest < 2 (root + bit), so no sum leaves 64 bits. */
 uint32_t qfw_isqrt(uint64_t w)
@@ -121,6 +127,29 @@ uint32_t qfw_isqrt(uint64_t w)
     }
     return (uint32_t)root;
 }
+
+#else
+
+/* One step of Newton's from the root of the float nearby, which is off by less than 2^-22 of itself:
+ * then by less than 2. No square leaves 64 bits, as the root is below 2^32. */
+uint32_t qfw_isqrt(uint64_t w)
+{
+    if (w == 0) {
+        return 0;
+    }
+    const uint64_t most = UINT32_MAX, near = (uint64_t)sqrtf((float)w);
+    uint64_t root = (near + w / near) / 2;
+    root = root < most ? root : most;
+    while (root * root > w) {
+        root--;
+    }
+    while (root < most && (root + 1) * (root + 1) <= w) {
+        root++;
+    }
+    return (uint32_t)root;
+}
+
+#endif
 
 qfw_root qfw_rsqrt(uint64_t w)
 {

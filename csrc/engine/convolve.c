@@ -10,10 +10,23 @@ static void multiply(const qfw_convolution *c, const qfw_gemm *g, void *out, siz
     }
 }
 
+/* Room for patches beside the plan's, which is as small as a device needs it: products of more rows,
+ * and lines of the image whole. */
+enum { ROOM = QFW_DIRECT ? 4 : 16 * 1024 };
+
+typedef union {
+    uint8_t bytes[ROOM];
+    float align;
+} patch_room;
+
 static qfw_patches patches_of(const qfw_convolution *c, const void *image, int32_t width,
-                              ptrdiff_t channels)
+                              ptrdiff_t channels, patch_room *room)
 {
-    const qfw_patches p = {c->window, image, channels, width / 8, c->scratch, c->scratch_bytes, -1};
+    qfw_patches p = {c->window, image, channels, width / 8, c->scratch, c->scratch_bytes, -1};
+    if (!QFW_DIRECT && c->scratch_bytes < ROOM) {
+        p.scratch = room->bytes;
+        p.scratch_bytes = ROOM;
+    }
     return p;
 }
 
@@ -24,7 +37,8 @@ void qfw_convolve(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n, void *
     const qfw_window *w = c->window;
     const ptrdiff_t groups = w->groups, own = c->channels / groups;
     const ptrdiff_t k = qfw_taps(w) * (c->a_channels / groups);
-    qfw_patches p = patches_of(c, c->a, c->a_width, c->a_channels);
+    patch_room room;
+    qfw_patches p = patches_of(c, c->a, c->a_width, c->a_channels, &room);
     if (qfw_is_depthwise(c) && qfw_is_whole(c, k)) {
         qfw_depthwise(c, first, n, out);
         return;
@@ -256,8 +270,9 @@ void qfw_convolve_gradient(const qfw_convolution *c, ptrdiff_t terms, ptrdiff_t 
         qfw_depthwise_gradient(c, terms / qfw_out_positions(w), first, n, out);
         return;
     }
-    qfw_patches p = patches_of(c, c->b, c->b_width, c->channels);
-    if (!qfw_is_whole(c, terms)) {
+    patch_room room;
+    qfw_patches p = patches_of(c, c->b, c->b_width, c->channels, &room);
+    if (!qfw_is_whole(c, terms) && p.scratch == c->scratch) { /* the sums come first */
         p.scratch += 8 * n * k;
         p.scratch_bytes -= 8 * n * k;
     }

@@ -41,6 +41,30 @@ static void move_light(const qfw_job *j, const qfw_stretch *s)
     qfw_flag(j, s, events);
 }
 
+/* Floats that move by floats: nothing is rounded to a code. */
+static bool is_float(const qfw_job *j)
+{
+    return !QFW_DIRECT && j->param->plan->kind == QFW_FLOAT32 && j->g->format.kind == QFW_FLOAT32 &&
+           j->f.clip == 1.0f && (j->state == NULL || j->state->plan->kind == QFW_FLOAT32);
+}
+
+static void move_float(const qfw_job *j, const qfw_stretch *s)
+{
+    enum { MANY = 32 * QFW_TILE };
+    const qfw_float_step step = step_of(j);
+    float d[MANY];
+    for (ptrdiff_t i = s->at, end = s->at + s->n, n; i < end; i += n) {
+        n = qfw_shorter(end - i, MANY);
+        const float *g = (const float *)j->g->codes + (i - j->first);
+        float *w = (float *)j->param->t.codes + i;
+        float *v = j->state != NULL ? (float *)j->state->t.codes + i : NULL;
+        QFW_K(j->call->kernels, update_f32)(w, g, v, (size_t)n, &step, d);
+        for (ptrdiff_t k = 0; k < n; k++) {
+            w[k] -= d[k];
+        }
+    }
+}
+
 /* Any formats, a tile at a time. */
 static void move_tiles(qfw_job *j, const qfw_stretch *s)
 {
@@ -81,10 +105,12 @@ void qfw_move_floats(qfw_job *j, ptrdiff_t first, ptrdiff_t end)
 {
     qfw_cursors at;
     qfw_begin_stretches(j, first, &at);
-    const bool light = is_light(j);
+    const bool light = is_light(j), is_f32 = is_float(j);
     for (ptrdiff_t i = first; i < end;) {
         const qfw_stretch s = qfw_next_stretch(j, i, end);
-        if (light) {
+        if (is_f32) {
+            move_float(j, &s);
+        } else if (light) {
             move_light(j, &s);
         } else {
             move_tiles(j, &s);

@@ -94,10 +94,17 @@ static qfw_row_codes after(qfw_row_codes x, size_t elements)
     return codes;
 }
 
-/* What normalises a row of x. */
-static qfw_norm_line norm_line(const qfw_call *call, const qfw_operand *x, sizes s, ptrdiff_t row)
+/* eps of a row of x. */
+static uint64_t eps_at(const qfw_call *call, const qfw_operand *x, sizes s, ptrdiff_t row)
 {
-    const float eps = qfw_param_f32(call->op, EPS), scale = scale_at(x, row / s.groups);
+    return qfw_norm_eps(qfw_param_f32(call->op, EPS), scale_at(x, row / s.groups),
+                        qfw_row_length(&s.shape));
+}
+
+/* What normalises a row of x; `first` is eps of row 0, that of all where there is one scale. */
+static qfw_norm_line norm_line(const qfw_call *call, const qfw_operand *x, sizes s, ptrdiff_t row,
+                               uint64_t first)
+{
     const size_t n = qfw_row_length(&s.shape);
     const qfw_row_codes codes = row_at(x, s, row);
     int32_t sum[QFW_CHANNELS];
@@ -112,7 +119,7 @@ static qfw_norm_line norm_line(const qfw_call *call, const qfw_operand *x, sizes
             all += squares[j];
         }
     }
-    return qfw_norm_line_of(n, total, all, qfw_norm_eps(eps, scale, n));
+    return qfw_norm_line_of(n, total, all, x->scales == 1 ? first : eps_at(call, x, s, row));
 }
 
 /* h of a row. */
@@ -161,14 +168,15 @@ const char *qfw_rule_normalize_s32(const qfw_call *call)
     return scratch ? NULL : "scratch";
 }
 
-/* A row times gamma, of which the row's first column is number `column`. */
-static void times_gamma(const qfw_operand *gamma, sizes s, ptrdiff_t column, int32_t *acc)
+/* Rows times gamma, of which their first column is number `column`. */
+static void times_gamma(const qfw_operand *gamma, sizes s, ptrdiff_t column, ptrdiff_t rows,
+                        int32_t *acc)
 {
     int32_t m[QFW_TILE];
     for (size_t i = 0; i < s.shape.wide; i += QFW_TILE) {
         const size_t n = s.shape.wide - i < QFW_TILE ? s.shape.wide - i : QFW_TILE;
         qfw_load_codes(&gamma->t, column + (ptrdiff_t)i, n, 0, m);
-        for (size_t p = 0; p < s.shape.pieces; p++) {
+        for (size_t p = 0; p < (size_t)rows * s.shape.pieces; p++) {
             for (size_t k = 0; k < n; k++) {
                 acc[p * s.shape.stride + i + k] *= m[k];
             }
@@ -187,13 +195,17 @@ qfw_status qfw_op_normalize_s32(const qfw_call *call)
     if (qfw_has(call, 3) && beta->plan->kind == QFW_FLOAT32) {
         QFW_TRY(qfw_finite_f32(call->kernels, beta->t.codes, (size_t)beta->n));
     }
+    const uint64_t eps = s.rows > 0 ? eps_at(call, x, s, 0) : 0;
     for (ptrdiff_t r = 0; r < s.rows; r++) {
-        const qfw_norm_line line = norm_line(call, x, s, r);
+        const qfw_norm_line line = norm_line(call, x, s, r, eps);
         int32_t *acc_r = (int32_t *)acc->t.codes + offset_of(s, r);
         norm_codes(call, &line, s, row_at(x, s, r), acc_r);
-        if (gamma != NULL) {
-            times_gamma(gamma, s, r % s.groups * (ptrdiff_t)s.shape.wide, acc_r);
+        if (gamma != NULL && s.groups > 1) {
+            times_gamma(gamma, s, r % s.groups * (ptrdiff_t)s.shape.wide, 1, acc_r);
         }
+    }
+    if (gamma != NULL && s.groups == 1) {
+        times_gamma(gamma, s, 0, s.rows, acc->t.codes);
     }
     const float unit = qfw_scale_lift(1.0f, -(int32_t)call->op->param[FRAC]);
     for (ptrdiff_t j = 0; j < acc->scales; j++) {
@@ -275,17 +287,17 @@ static void even_out(qfw_root root, sizes s, int32_t up, int32_t *acc)
     }
 }
 
-static void back_groups(const qfw_call *call, sizes s, ptrdiff_t i)
+static void back_groups(const qfw_call *call, sizes s, ptrdiff_t i, uint64_t eps)
 {
     const qfw_operand *acc = &call->at[0], *g = &call->at[1], *x = &call->at[2];
     const int32_t down = (int32_t)call->op->param[DOWN];
     int32_t *sums = acc->t.codes, up = INT32_MIN;
     for (ptrdiff_t r = i * s.groups; r < (i + 1) * s.groups; r++) {
-        const qfw_norm_line line = norm_line(call, x, s, r);
+        const qfw_norm_line line = norm_line(call, x, s, r, eps);
         up = line.root.exp > up ? line.root.exp : up;
     }
     for (ptrdiff_t r = i * s.groups; r < (i + 1) * s.groups; r++) {
-        const qfw_norm_line line = norm_line(call, x, s, r);
+        const qfw_norm_line line = norm_line(call, x, s, r, eps);
         back_codes(call, &line, s, r, sums + offset_of(s, r));
         even_out(line.root, s, up, sums + offset_of(s, r));
     }
@@ -294,11 +306,11 @@ static void back_groups(const qfw_call *call, sizes s, ptrdiff_t i)
     acc->absmax[i] = QFW_K(call->kernels, absmax_s32)(sums + i * s.block, (size_t)s.block);
 }
 
-static void back_row(const qfw_call *call, sizes s, ptrdiff_t r)
+static void back_row(const qfw_call *call, sizes s, ptrdiff_t r, uint64_t eps)
 {
     const qfw_operand *acc = &call->at[0], *g = &call->at[1], *x = &call->at[2];
     const int32_t down = (int32_t)call->op->param[DOWN];
-    const qfw_norm_line line = norm_line(call, x, s, r);
+    const qfw_norm_line line = norm_line(call, x, s, r, eps);
     int32_t *acc_r = (int32_t *)acc->t.codes + r * s.n;
     back_codes(call, &line, s, r, acc_r);
     acc->t.scale[r] = qfw_norm_back_scale(scale_at(g, r), scale_at(x, r), line.root, down);
@@ -308,11 +320,12 @@ static void back_row(const qfw_call *call, sizes s, ptrdiff_t r)
 qfw_status qfw_op_normalize_back_s32(const qfw_call *call)
 {
     const sizes s = sizes_of(call);
+    const uint64_t eps = s.rows > 0 ? eps_at(call, &call->at[2], s, 0) : 0;
     for (ptrdiff_t i = 0; i < s.rows / s.groups; i++) {
         if (call->op->param[GROUPS] != 0) {
-            back_groups(call, s, i);
+            back_groups(call, s, i, eps);
         } else {
-            back_row(call, s, i);
+            back_row(call, s, i, eps);
         }
     }
     return QFW_OK;

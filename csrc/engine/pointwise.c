@@ -280,11 +280,24 @@ static void mask_bytes(int8_t *e, const int8_t *wire, ptrdiff_t n)
     }
 }
 
+/* Floats that pass where those of a wire are above 0, which a NaN is not. */
+static void mask_words(uint32_t *e, const float *wire, ptrdiff_t n)
+{
+    for (ptrdiff_t i = 0; i < n; i++) {
+        e[i] &= wire[i] > 0.0f ? UINT32_MAX : 0;
+    }
+}
+
 void qfw_apply_mask(const qfw_kernels *kernels, const qfw_operand *error, const qfw_operand *wire,
                     const qfw_gate *gate)
 {
     if (is_bytes(error) && is_bytes(wire) && !gate->inside && gate->top == 0.0f) {
         mask_bytes(error->t.codes, wire->t.codes, error->n);
+        return;
+    }
+    if (!QFW_DIRECT && error->plan->kind == QFW_FLOAT32 && wire->plan->kind == QFW_FLOAT32 &&
+        !gate->inside && gate->top == 0.0f && gate->slope == 0.0f) {
+        mask_words(error->t.codes, wire->t.codes, error->n);
         return;
     }
     const qfw_num slope = qfw_num_f32(gate->slope);

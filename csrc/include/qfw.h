@@ -498,6 +498,20 @@ void qfw_host_pool_gather(qfw_host_pool *pool, const qfw_net *net, uint32_t tens
 size_t qfw_host_pool_splits(const qfw_host_pool *pool);
 void qfw_host_pool_close(qfw_host_pool *pool);
 
+/* How x and y of a step differ from what qfw_step takes.
+ * channels, positions: a row of x is [channels][positions], the plan's input [positions][channels];
+ * channels 0: x is as it should be. labels NULL: so is y; else y is int64. */
+typedef struct qfw_host_feed {
+    uint32_t rows; /* that there is room for */
+    uint32_t channels, positions;
+    float *swapped;  /* room for x */
+    int32_t *labels; /* room for y */
+} qfw_host_feed;
+
+/* qfw_step in the float mode that it needs, which is put back. QFW_E_LABEL: a label is no int32. */
+qfw_status qfw_host_step(qfw_net *net, const qfw_host_feed *feed, const void *x, const void *y,
+                         uint32_t rows, float *loss);
+
 /* How often the code at origin + 2 i was entered, for i < slots, and how many bytes ran on from
  * there; `strays`: blocks elsewhere, or whose size changed. */
 typedef struct qfw_host_blocks {

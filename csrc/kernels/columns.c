@@ -176,10 +176,28 @@ void qfw_scales_s32_scalar(float s_in, const uint32_t *most, size_t n, uint32_t 
 /* What becomes of a at its own scale: a s_in / s_out is within 2^-14 of +-q (docs/numerics.md
  * section 6, point 5) unless that scale was clamped or is a power of two, and then all but the words
  * next to 0 and 2^32 round it to that. */
+enum { NEAR = 1 << 18 };
+
+/* All of a tile, if every word and scale is such; no code saturates. Without a branch an element. */
+static bool are_sure(const int32_t *a, const float *scale, const uint32_t *u, size_t n,
+                     const qfw_code_rule *rule, int8_t *codes)
+{
+    const uint32_t inside = UINT32_MAX - 2 * NEAR;
+    int32_t unsure = 0;
+    for (size_t k = 0; k < n; k++) {
+        unsure |= !(scale[k] > FLT_MIN && scale[k] < FLT_MAX);
+        codes[k] = (int8_t)(a[k] > 0 ? rule->qmax : a[k] < 0 ? rule->qmin : 0);
+    }
+    for (size_t k = 0; k < n && rule->rounding == QFW_STOCHASTIC; k++) {
+        unsure |= qfw_sub32(u[k], NEAR) > inside;
+    }
+    return unsure == 0;
+}
+
 static int32_t single(int32_t a, float s_in, const qfw_tensor *dst, ptrdiff_t i,
                       const qfw_code_rule *rule, uint32_t u)
 {
-    const uint32_t near = UINT32_C(1) << 18;
+    const uint32_t near = NEAR;
     const float s_out = dst->scale[i];
     const bool sure = rule->rounding != QFW_STOCHASTIC || (u >= near && u <= UINT32_MAX - near);
     if (sure && !qfw_is_pow2(dst->format.pow2) && s_out > FLT_MIN && s_out < FLT_MAX) {
@@ -189,14 +207,16 @@ static int32_t single(int32_t a, float s_in, const qfw_tensor *dst, ptrdiff_t i,
     return qfw_rescale(a, &ratio, rule->rounding, u);
 }
 
-uint64_t qfw_encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
-                            const qfw_tensor *dst, const qfw_encoding *how,
-                            const qfw_code_rule *rule, ptrdiff_t n)
+/* Runs of one element. */
+static uint64_t encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
+                               const qfw_tensor *dst, const qfw_encoding *how,
+                               const qfw_code_rule *rule, ptrdiff_t n)
 {
     const int32_t *a = src->codes;
     int8_t *codes = dst->codes;
     uint64_t saturated = 0;
     uint32_t u[QFW_TILE] = {0}, most[QFW_TILE];
+    int8_t sure[QFW_TILE];
     for (ptrdiff_t i = 0; i < n; i += QFW_TILE) {
         const size_t count = n - i < QFW_TILE ? (size_t)(n - i) : QFW_TILE;
         for (size_t k = 0; k < count; k++) {
@@ -207,12 +227,46 @@ uint64_t qfw_encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
         if (rule->rounding == QFW_STOCHASTIC) {
             qfw_uniforms(&how->key, how->first + (uint64_t)i, count, u);
         }
+        if (!QFW_DIRECT && !qfw_is_pow2(dst->format.pow2) &&
+            are_sure(a + i, dst->scale + i, u, count, rule, sure)) {
+            memcpy(codes + i, sure, count); /* which may lie over the sums */
+            continue;
+        }
         for (size_t k = 0; k < count; k++) {
             const ptrdiff_t at = i + (ptrdiff_t)k;
             const int32_t v = a[at] == 0 ? 0 : single(a[at], src->scale[0], dst, at, rule, u[k]);
             const int32_t code = v > rule->qmax ? rule->qmax : v < rule->qmin ? rule->qmin : v;
             saturated += code != v ? 1u : 0u;
             codes[at] = (int8_t)code;
+        }
+    }
+    return saturated;
+}
+
+uint64_t qfw_encode_runs(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                         const qfw_encoding *how, const qfw_code_rule *rule, ptrdiff_t scales)
+{
+    const ptrdiff_t n = qfw_run_length(&dst->layout);
+    if (QFW_DIRECT || n == 1) {
+        return encode_singles(kernels, src, dst, how, rule, scales);
+    }
+    const int32_t *a = src->codes;
+    int8_t *codes = dst->codes;
+    uint64_t saturated = 0;
+    uint32_t most[QFW_TILE];
+    for (ptrdiff_t i = 0; i < scales; i += QFW_TILE) {
+        const ptrdiff_t left = scales - i, count = left < QFW_TILE ? left : QFW_TILE;
+        for (ptrdiff_t k = 0; k < count; k++) {
+            most[k] = QFW_K(kernels, absmax_s32)(a + (i + k) * n, (size_t)n);
+        }
+        QFW_K(kernels, scales_s32)(src->scale[0], most, (size_t)count, (uint32_t)rule->qmax,
+                                   qfw_is_pow2(dst->format.pow2), dst->scale + i);
+        for (ptrdiff_t k = 0; k < count; k++) {
+            const ptrdiff_t at = (i + k) * n;
+            const qfw_ratio ratio =
+                qfw_ratio_of(src->scale[0], dst->scale[i + k], qfw_signed_bits(&dst->format));
+            saturated += QFW_K(kernels, rescale_s8)(a + at, (size_t)n, &ratio, rule, &how->key,
+                                                    how->first + (uint64_t)at, codes + at);
         }
     }
     return saturated;

@@ -4,7 +4,6 @@
 #include "base/random.h"
 #include "base/round.h"
 #include "kernels/codes.h"
-#include "kernels/kernels.h"
 
 /* ---- runs: elements with one scale in src and one in dst ---- */
 
@@ -158,11 +157,13 @@ static void encode_gathered(const job *j, ptrdiff_t to, uint64_t *saturated)
     }
 }
 
-static bool has_singles(const job *j, ptrdiff_t elements, ptrdiff_t from, ptrdiff_t scales)
+/* An accumulator of one scale to int8 in single elements, or in runs, each with its scale. */
+static bool has_runs(const job *j, ptrdiff_t elements, ptrdiff_t from, ptrdiff_t scales)
 {
-    return j->how->dynamic != 0 && from == 1 && scales == elements && has_int32(j) &&
-           j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8 &&
-           qfw_run_length(&j->dst->layout) == 1;
+    const ptrdiff_t run = qfw_run_length(&j->dst->layout);
+    const bool apart = !QFW_DIRECT && scales > 1 && qfw_runs_per_scale(&j->dst->layout) == 1;
+    return j->how->dynamic != 0 && from == 1 && scales * run == elements && has_int32(j) &&
+           j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8 && (run == 1 || apart);
 }
 
 /* ---- whole tensors ---- */
@@ -272,9 +273,9 @@ static qfw_status encode_all(const job *j, ptrdiff_t elements, ptrdiff_t from, p
 {
     const qfw_format *f = &j->dst->format;
     qfw_clear_last_byte(j->dst, elements);
-    if (has_singles(j, elements, from, scales)) {
+    if (has_runs(j, elements, from, scales)) {
         const qfw_code_rule rule = rule_of(j, 0);
-        *saturated += qfw_encode_singles(j->kernels, j->src, j->dst, j->how, &rule, elements);
+        *saturated += qfw_encode_runs(j->kernels, j->src, j->dst, j->how, &rule, scales);
         return QFW_OK;
     }
     const bool known =

@@ -46,10 +46,10 @@ qfw_status qfw_convert_sums(const qfw_kernels *kernels, const qfw_tensor *src,
                             const qfw_tensor *dst, const qfw_encoding *how,
                             const qfw_convert_hints *hints, uint64_t *saturated);
 
-/* An accumulator of one scale to int8 codes with a scale each, found. */
-uint64_t qfw_encode_singles(const qfw_kernels *kernels, const qfw_tensor *src,
-                            const qfw_tensor *dst, const qfw_encoding *how,
-                            const qfw_code_rule *rule, ptrdiff_t n);
+/* An accumulator of one scale to int8 codes of `scales` scales, found: as many runs of equal length,
+ * one after the other. */
+uint64_t qfw_encode_runs(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                         const qfw_encoding *how, const qfw_code_rule *rule, ptrdiff_t scales);
 
 /* Packed codes: the bits after the last one are 0. */
 static inline void qfw_clear_last_byte(const qfw_tensor *t, ptrdiff_t elements)

@@ -3,7 +3,7 @@
  * A panel of b has 16 pairs side by side, which is a vector; a tile is up to 16 rows high, each with
  * one vector of sums. Rows of a that are contiguous along p are widened as they are, and pairs of
  * them read in place. */
-#include "kernels/gemm_avx2.h"
+#include "kernels/gemm_vnni_simd.h"
 
 #define ALIGNED __attribute__((aligned(64)))
 
@@ -245,10 +245,15 @@ void qfw_gemm_s32_avx512(const qfw_gemm *g, int32_t *out, size_t out_row)
         qfw_gemm_s32_scalar(g, out, out_row);
         return;
     }
-    if (g->m <= FEW && a.along && b.along) { /* packing b would cost more than its product */
+    const bool quads = a.width == 8 && b.width == 8 && __builtin_cpu_supports("avx512vnni");
+    if (g->m <= FEW && a.along && b.along && quads) {
+        by_byte_lines(&a, &b, g->m, g->n, g->k, g->add != 0, out, out_row);
+    } else if (g->m <= FEW && a.along && b.along) { /* packing b would cost more than its product */
         by_lines(&a, &b, g->m, g->n, g->k, g->add != 0, out, out_row);
     } else if (g->m <= FEW && !b.along) { /* nor is b packed there */
         qfw_gemm_s32_avx2(g, out, out_row);
+    } else if (quads) {
+        by_quads(&a, &b, g->m, g->n, g->k, g->add != 0, out, out_row);
     } else {
         by_blocks(&a, &b, g->m, g->n, g->k, g->add != 0, out, out_row);
     }

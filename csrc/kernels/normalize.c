@@ -32,28 +32,11 @@ qfw_norm_line qfw_norm_line_of(size_t n, int64_t sum, uint64_t squares, uint64_t
     return line;
 }
 
-void qfw_norm_put_line(const qfw_norm_line *line, int32_t frac, int32_t sign, size_t j,
-                       qfw_norm_lines *lines)
-{
-    lines->slope[j] = line->slope;
-    lines->offset[j] = line->offset;
-    lines->shift[j] = (uint32_t)(-line->root.exp - frac);
-    lines->sign[j] = sign;
-}
-
 void qfw_norm_back_of(uint32_t frac, uint32_t down, size_t n, qfw_norm_back *back)
 {
     back->slope = 64 * (int64_t)n;
     back->frac = (int32_t)frac;
     back->down = (int32_t)down;
-}
-
-/* |sum| < 2^31; |along| < 2^56, so |t| < 2^38. */
-void qfw_norm_put_back(int64_t sum, int64_t along, int32_t sign, size_t j, qfw_norm_back *back)
-{
-    back->offset[j] = 64 * sum;
-    back->t[j] = qfw_shifted(along, back->frac - 6);
-    back->sign[j] = sign;
 }
 
 void qfw_norm_sums_scalar(const qfw_columns *at, qfw_row_codes x, int32_t *sum, uint64_t *squares)

@@ -50,12 +50,26 @@ typedef struct {
 qfw_norm_line qfw_norm_line_of(size_t n, int64_t sum, uint64_t squares, uint64_t eps);
 
 /* Column j of lines. */
-void qfw_norm_put_line(const qfw_norm_line *line, int32_t frac, int32_t sign, size_t j,
-                       qfw_norm_lines *lines);
+static inline void qfw_norm_put_line(const qfw_norm_line *line, int32_t frac, int32_t sign,
+                                     size_t j, qfw_norm_lines *lines)
+{
+    lines->slope[j] = line->slope;
+    lines->offset[j] = line->offset;
+    lines->shift[j] = (uint32_t)(-line->root.exp - frac);
+    lines->sign[j] = sign;
+}
 
 /* A backward over rows of n, and column j of it: from the sums of g and of g h. */
 void qfw_norm_back_of(uint32_t frac, uint32_t down, size_t n, qfw_norm_back *back);
-void qfw_norm_put_back(int64_t sum, int64_t along, int32_t sign, size_t j, qfw_norm_back *back);
+
+/* |sum| < 2^31; |along| < 2^56, so |t| < 2^38. */
+static inline void qfw_norm_put_back(int64_t sum, int64_t along, int32_t sign, size_t j,
+                                     qfw_norm_back *back)
+{
+    back->offset[j] = 64 * sum;
+    back->t[j] = qfw_shifted(along, back->frac - 6);
+    back->sign[j] = sign;
+}
 
 /* The sum of eight partial ones, `step` elements apart. */
 static inline float qfw_folded(const float *p, size_t step)

@@ -51,23 +51,42 @@ static void encode_unsure(const qfw_outer *o, int32_t e, float scale, uint64_t f
     }
 }
 
+/* What looks at blocks from .. end - 1 found: of BLOCKS each, which are not sure. Rows share them: a
+ * look is at many short rows. */
 enum { LOOKS = 8 };
 
-/* A copy, and again what is not sure. No code saturates: |x| <= qmax, and rounding stays within.
- * Some blocks are looked at before any is done: a look takes long, but not many together. */
-static void encode_unit(const qfw_outer *o, int32_t e, float scale, uint64_t first, int8_t *codes)
+typedef struct {
+    uint64_t from, end;
+    uint32_t unsure[LOOKS];
+} looked;
+
+/* From block `number` on, as far as `last` if there is room. Some looks before any is used: one takes
+ * long, but not many together. */
+static void look_from(const qfw_outer *o, uint64_t number, uint64_t last, looked *l)
+{
+    size_t k = 0;
+    l->from = l->end = number;
+    for (; k < LOOKS && l->end <= last; k++, l->end += BLOCKS) {
+        l->unsure[k] = look(&o->key, l->end);
+    }
+}
+
+/* A copy, and again what is not sure. No code saturates: |x| <= qmax, and rounding stays within. */
+static void encode_unit(const qfw_outer *o, int32_t e, float scale, uint64_t first, int8_t *codes,
+                        looked *l)
 {
     const uint64_t last = (first + o->n - 1) >> 5;
     copy(o->x, o->n, e < 0, codes);
-    for (uint64_t number = first >> 5; number <= last; number += LOOKS * BLOCKS) {
-        uint32_t unsure[LOOKS], any = 0;
-        for (uint64_t k = 0; k < LOOKS && number + k * BLOCKS <= last; k++) {
-            unsure[k] = look(&o->key, number + k * BLOCKS);
-            any |= unsure[k];
+    for (uint64_t number = first >> 5; number <= last;) {
+        if (number < l->from || number >= l->end) {
+            look_from(o, number, last, l);
         }
-        for (uint64_t k = 0; any != 0 && k < LOOKS && number + k * BLOCKS <= last; k++) {
-            encode_unsure(o, e, scale, first, number + k * BLOCKS, unsure[k], codes);
+        const uint64_t k = (number - l->from) / BLOCKS, begin = l->from + k * BLOCKS;
+        const uint32_t unsure = l->unsure[k] >> (number - begin) << (number - begin);
+        if (unsure != 0) {
+            encode_unsure(o, e, scale, first, begin, unsure, codes);
         }
+        number = begin + BLOCKS;
     }
 }
 
@@ -75,12 +94,13 @@ static inline uint32_t encode_rows(const qfw_outer *outer, const int32_t *e, con
                                    size_t rows, uint64_t first, int8_t *codes)
 {
     uint32_t saturated = 0;
+    looked l = {0, 0, {0}};
     for (size_t k = 0; outer->n > 0 && k < rows; k++) {
         const size_t at = k * outer->n;
         if (e[k] == 0) {
             memset(codes + at, 0, outer->n);
         } else if (is_unit(outer, e[k], scale[k])) {
-            encode_unit(outer, e[k], scale[k], first + at, codes + at);
+            encode_unit(outer, e[k], scale[k], first + at, codes + at, &l);
         } else {
             saturated += by_chunks(outer, 0, outer->n, e[k], scale[k], first + at, codes + at);
         }

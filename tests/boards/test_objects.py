@@ -54,7 +54,7 @@ HELPER = re.compile(
     r"\t(?:bl?|blx|b\.[nw])\s+[0-9a-f]+ <(__aeabi_(?:u?[il]2f|f\w+|cf\w+)|__\w+sf\d?)>"
 )
 # What finds a scale may compare or make floats: one of a tensor, a row or a column, not an element.
-OF_SCALES = {"qfw_encode_singles", "qfw_norm_eps"}
+OF_SCALES = {"qfw_encode_runs", "encode_singles", "qfw_norm_eps"}
 
 
 def callers_of_floats(kind: str, policy: str, core: str, folder: Path) -> set[str]:
