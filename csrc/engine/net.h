@@ -1,0 +1,30 @@
+/* A plan at work, for what opens it and what walks it. */
+#ifndef QFW_ENGINE_NET_H
+#define QFW_ENGINE_NET_H
+
+#include "engine/engine.h"
+
+/* Lies at the start of the arena. */
+struct qfw_net {
+    qfw_image image;
+    const qfw_plan_header *header;
+    const qfw_plan_tensor *tensors;
+    const qfw_plan_op *ops;
+    qfw_progress progress;
+    uint32_t next; /* the operation that may follow; NOWHERE: only a section's first */
+    uint32_t rows; /* of the forward that ran */
+    uint32_t has_gradients;
+    qfw_counter *counters; /* one for each tensor, the caller's; NULL: off */
+};
+
+QFW_STATIC_ASSERT(sizeof(qfw_net) <= QFW_NET_BYTES, net_fits_its_place);
+
+#define NOWHERE UINT32_MAX
+
+/* Micro-batches of a step. */
+static inline uint32_t micro_batches(const qfw_plan_header *h)
+{
+    return QFW_HAS_MICRO && h->micro_batches > 1 ? h->micro_batches : 1;
+}
+
+#endif
