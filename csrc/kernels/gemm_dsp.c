@@ -1,51 +1,319 @@
-/* Products of int8 with the DSP extension of a Cortex-M: two terms an instruction. */
-#include "kernels/kernels.h"
+/* Integer products with the DSP extension of a Cortex-M: two terms an instruction.
+ *
+ * Four rows of a are widened to 16 bits into a panel, some terms at a time, and every column of b goes
+ * over it: a code of b is read and widened once for four sums. Where a has one row and the codes of b
+ * that it meets lie in order, four of b's columns share what is read of a; where columns lie side by
+ * side, they are the rows of the panel. Sums are exact in any order. */
+#include "kernels/dsp.h"
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Four codes of any alignment. */
-static inline uint32_t four_at(const int8_t *x)
+/* For each four terms a panel has the words {terms 0 and 2, terms 1 and 3} of rows 0, 1, 2 and 3; terms
+ * that are missing from the last four are 0. */
+enum { WORDS = 128, BLOCK = 8, TERMS = WORDS / BLOCK * 4, FEW_TERMS = 24 };
+
+/* One side of a product: elements `row` and `term` apart. */
+typedef struct {
+    const void *x;
+    int32_t width;
+    size_t row, term;
+} side;
+
+/* Where sums go: rows `row` apart, columns `col` apart. */
+typedef struct {
+    int32_t *out;
+    size_t row, col;
+} place;
+
+typedef struct {
+    int32_t s[4];
+} sums;
+
+static inline int32_t code_at(const void *x, int32_t width, size_t i)
 {
-    const uint8_t *b = (const uint8_t *)x;
-    return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    return width == 8 ? ((const int8_t *)x)[i] : ((const int16_t *)x)[i];
 }
 
-/* Codes 0 and 2 of four, as two numbers of 16 bits; codes 1 and 3. */
-static inline uint32_t even(uint32_t four)
+static inline const void *moved(const void *x, int32_t width, size_t i)
 {
-    uint32_t two;
-    __asm__("sxtb16 %0, %1" : "=r"(two) : "r"(four));
-    return two;
+    return (const uint8_t *)x + (width == 8 ? i : 2 * i);
 }
 
-static inline uint32_t odd(uint32_t four)
+/* ---- panels ---- */
+
+/* Four rows of bytes side by side, their terms `term` apart. */
+static void fill_across(const int8_t *x, size_t term, size_t blocks, uint32_t *to)
 {
-    uint32_t two;
-    __asm__("sxtb16 %0, %1, ror #8" : "=r"(two) : "r"(four));
-    return two;
+    for (uint32_t *end = to + BLOCK * blocks; to < end; to += BLOCK) {
+        const uint32_t w0 = dsp_word(x), w2 = dsp_word(x + 2 * term);
+        const uint32_t e0 = dsp_even(w0), o0 = dsp_odd(w0), e2 = dsp_even(w2), o2 = dsp_odd(w2);
+        to[0] = dsp_lows(e0, e2);
+        to[2] = dsp_lows(o0, o2);
+        to[4] = dsp_highs(e0, e2);
+        to[6] = dsp_highs(o0, o2);
+        x += term;
+        const uint32_t w1 = dsp_word(x), w3 = dsp_word(x + 2 * term);
+        const uint32_t e1 = dsp_even(w1), o1 = dsp_odd(w1), e3 = dsp_even(w3), o3 = dsp_odd(w3);
+        to[1] = dsp_lows(e1, e3);
+        to[3] = dsp_lows(o1, o3);
+        to[5] = dsp_highs(e1, e3);
+        to[7] = dsp_highs(o1, o3);
+        x += 3 * term;
+    }
 }
 
-/* sum + both products. */
-static inline int32_t twice(uint32_t x, uint32_t y, int32_t sum)
+/* One row of bytes, or of 16 bits, whose terms lie in order. */
+static void fill_bytes(const int8_t *x, size_t blocks, uint32_t *to)
 {
-    int32_t v;
-    __asm__("smlad %0, %1, %2, %3" : "=r"(v) : "r"(x), "r"(y), "r"(sum));
-    return v;
+    for (const int8_t *end = x + 4 * blocks; x < end; x += 4, to += BLOCK) {
+        const uint32_t w = dsp_word(x);
+        to[0] = dsp_even(w);
+        to[1] = dsp_odd(w);
+    }
 }
 
-/* Sums of a row of a with four rows of b, `next` apart: what is read of a serves them all. */
-static void four_dots(const int8_t *a, const int8_t *b, size_t next, size_t n, int32_t *sum)
+static void fill_halves(const int16_t *x, size_t blocks, uint32_t *to)
 {
-    const int8_t *b3 = b + 3 * next, *last = a + (n & ~(size_t)3), *end = a + n;
+    for (const int16_t *end = x + 4 * blocks; x < end; x += 4, to += BLOCK) {
+        const uint32_t low = dsp_word(x), high = dsp_word(x + 2);
+        to[0] = dsp_lows(low, high);
+        to[1] = dsp_highs(low, high);
+    }
+}
+
+/* One row of anything: `n` terms. */
+static void fill_any(const void *x, int32_t width, size_t term, size_t n, uint32_t *to)
+{
+    for (size_t i = 0; i < n; i += 4, to += BLOCK, x = moved(x, width, 4 * term)) {
+        const size_t left = n - i;
+        const uint32_t t0 = (uint32_t)code_at(x, width, 0);
+        const uint32_t t1 = left > 1 ? (uint32_t)code_at(x, width, term) : 0;
+        const uint32_t t2 = left > 2 ? (uint32_t)code_at(x, width, 2 * term) : 0;
+        const uint32_t t3 = left > 3 ? (uint32_t)code_at(x, width, 3 * term) : 0;
+        to[0] = dsp_lows(t0, t2);
+        to[1] = dsp_lows(t1, t3);
+    }
+}
+
+/* `terms` terms of the four rows at x, those from `rows` on being like the last. */
+static void fill(const side *a, const void *x, size_t rows, size_t terms, uint32_t *panel)
+{
+    const int32_t width = a->width;
+    const size_t blocks = terms / 4;
+    const bool across = a->row == 1 && width == 8 && rows == 4, along = a->term == 1;
+    if (across && !along) {
+        fill_across(x, a->term, blocks, panel);
+    }
+    for (size_t r = 0; r < 4; r++) {
+        const void *row = moved(x, width, (r < rows ? r : rows - 1) * a->row);
+        uint32_t *to = panel + 2 * r;
+        if (along && width == 8) {
+            fill_bytes(row, blocks, to);
+        } else if (along) {
+            fill_halves(row, blocks, to);
+        }
+        const size_t done = across || along ? 4 * blocks : 0;
+        if (done < terms) {
+            fill_any(moved(row, width, done * a->term), width, a->term, terms - done,
+                     to + BLOCK / 4 * done);
+        }
+    }
+}
+
+/* ---- sums of a panel ---- */
+
+/* Blocks by bytes that lie in order. */
+static inline sums along_bytes(const uint32_t *p, const uint32_t *end, const int8_t *b)
+{
+    register uint32_t x0 __asm__("r4"), x1 __asm__("r5"), x2 __asm__("r6"), x3 __asm__("r8");
     int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    for (; a < last; a += 4, b += 4, b3 += 4) {
-        const uint32_t x = four_at(a), x0 = even(x), x1 = odd(x);
-        const uint32_t w0 = four_at(b), w1 = four_at(b + next), w2 = four_at(b + 2 * next);
-        const uint32_t w3 = four_at(b3);
-        s0 = twice(x1, odd(w0), twice(x0, even(w0), s0));
-        s1 = twice(x1, odd(w1), twice(x0, even(w1), s1));
-        s2 = twice(x1, odd(w2), twice(x0, even(w2), s2));
-        s3 = twice(x1, odd(w3), twice(x0, even(w3), s3));
+    uint32_t w, t;
+    __asm__("1:\n\t"
+            "ldr %[w], [%[b]], #4\n\t"
+            "ldmia %[p]!, {%[x0], %[x1], %[x2], %[x3]}\n\t"
+            "sxtb16 %[t], %[w]\n\t"
+            "sxtb16 %[w], %[w], ror #8\n\t"
+            "smlad %[s0], %[x0], %[t], %[s0]\n\t"
+            "smlad %[s1], %[x2], %[t], %[s1]\n\t"
+            "smlad %[s0], %[x1], %[w], %[s0]\n\t"
+            "smlad %[s1], %[x3], %[w], %[s1]\n\t"
+            "ldmia %[p]!, {%[x0], %[x1], %[x2], %[x3]}\n\t"
+            "cmp %[p], %[end]\n\t"
+            "smlad %[s2], %[x0], %[t], %[s2]\n\t"
+            "smlad %[s3], %[x2], %[t], %[s3]\n\t"
+            "smlad %[s2], %[x1], %[w], %[s2]\n\t"
+            "smlad %[s3], %[x3], %[w], %[s3]\n\t"
+            "bne 1b"
+            : [p] "+r"(p), [b] "+r"(b), [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2), [s3] "+r"(s3),
+              [w] "=&r"(w), [t] "=&r"(t), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
+              [x3] "=&r"(x3)
+            : [end] "r"(end)
+            : "memory", "cc");
+    const sums s = {{s0, s1, s2, s3}};
+    return s;
+}
+
+/* Blocks by one row of another panel. */
+static inline sums along_panel(const uint32_t *p, const uint32_t *end, const uint32_t *b)
+{
+    register uint32_t x0 __asm__("r4"), x1 __asm__("r5"), x2 __asm__("r6"), x3 __asm__("r8");
+    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    uint32_t w, t;
+    __asm__("1:\n\t"
+            "ldrd %[t], %[w], [%[b]], #32\n\t"
+            "ldmia %[p]!, {%[x0], %[x1], %[x2], %[x3]}\n\t"
+            "smlad %[s0], %[x0], %[t], %[s0]\n\t"
+            "smlad %[s1], %[x2], %[t], %[s1]\n\t"
+            "smlad %[s0], %[x1], %[w], %[s0]\n\t"
+            "smlad %[s1], %[x3], %[w], %[s1]\n\t"
+            "ldmia %[p]!, {%[x0], %[x1], %[x2], %[x3]}\n\t"
+            "cmp %[p], %[end]\n\t"
+            "smlad %[s2], %[x0], %[t], %[s2]\n\t"
+            "smlad %[s3], %[x2], %[t], %[s3]\n\t"
+            "smlad %[s2], %[x1], %[w], %[s2]\n\t"
+            "smlad %[s3], %[x3], %[w], %[s3]\n\t"
+            "bne 1b"
+            : [p] "+r"(p), [b] "+r"(b), [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2), [s3] "+r"(s3),
+              [w] "=&r"(w), [t] "=&r"(t), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
+              [x3] "=&r"(x3)
+            : [end] "r"(end)
+            : "memory", "cc");
+    const sums s = {{s0, s1, s2, s3}};
+    return s;
+}
+
+static inline void put(int32_t *o, int32_t sum, bool add)
+{
+    *o = add ? *o + sum : sum;
+}
+
+static inline void put_rows(int32_t *o, size_t row, size_t rows, const sums *s, bool add)
+{
+    put(o, s->s[0], add);
+    if (rows == 4) {
+        o += row;
+        put(o, s->s[1], add);
+        o += row;
+        put(o, s->s[2], add);
+        o += row;
+        put(o, s->s[3], add);
+        return;
+    }
+    for (size_t r = 1; r < rows; r++) {
+        put(o + r * row, s->s[r], add);
+    }
+}
+
+/* Bytes in order, four columns of them at least. The last four terms of a column are read as a word,
+ * which may reach into the next one; those of the last column come from a copy. */
+static void columns_along(const uint32_t *panel, size_t terms, size_t rows, const int8_t *x,
+                          size_t next, size_t n, const place *to, bool add)
+{
+    const uint32_t *end = panel + (terms + 3) / 4 * BLOCK, *last = panel + terms / 4 * BLOCK;
+    const size_t row = to->row, col = to->col;
+    int32_t *o = to->out;
+    for (; n > 1 || (n > 0 && last == end); n--, x += next, o += col) {
+        const sums s = along_bytes(panel, end, x);
+        put_rows(o, row, rows, &s, add);
+    }
+    if (n > 0) {
+        int8_t four[4] = {0, 0, 0, 0};
+        memcpy(four, x + terms / 4 * 4, terms % 4);
+        sums s = along_bytes(last, end, four);
+        put_rows(o, row, rows, &s, add);
+        if (panel < last) {
+            s = along_bytes(panel, last, x);
+            put_rows(o, row, rows, &s, true);
+        }
+    }
+}
+
+static void panels_along(const side *a, size_t m, const side *b, size_t n, size_t k,
+                         const place *to, bool add)
+{
+    uint32_t panel[WORDS];
+    const size_t parts = (k + TERMS - 1) / TERMS, most = ((k + parts - 1) / parts + 3) / 4 * 4;
+    for (size_t i = 0; i < m; i += 4) {
+        const size_t rows = m - i < 4 ? m - i : 4;
+        const place here = {to->out + i * to->row, to->row, to->col};
+        for (size_t p = 0; p < k; p += most) {
+            const size_t terms = k - p < most ? k - p : most;
+            fill(a, moved(a->x, a->width, i * a->row + p * a->term), rows, terms, panel);
+            columns_along(panel, terms, rows, (const int8_t *)b->x + p, b->row, n, &here,
+                          add || p > 0);
+        }
+    }
+}
+
+/* Columns of another panel: four of each `wide` words. */
+static void columns_of_panel(const uint32_t *panel, size_t wide, size_t rows, const uint32_t *packed,
+                             size_t n, const place *to, bool add)
+{
+    const size_t row = to->row, col = to->col;
+    int32_t *o = to->out;
+    for (size_t j = 0; j < n; j++, o += col) {
+        const sums s = along_panel(panel, panel + wide, packed + 2 * (j & 3));
+        put_rows(o, row, rows, &s, add);
+        packed += (j & 3) == 3 ? wide : 0;
+    }
+}
+
+/* Both sides in panels: few terms at a time, of as many columns as there is room for. */
+static void panels_of_both(const side *a, size_t m, const side *b, size_t n, size_t k,
+                           const place *to, bool add)
+{
+    uint32_t panel[WORDS];
+    for (size_t p = 0; p < k; p += FEW_TERMS) {
+        const size_t terms = k - p < FEW_TERMS ? k - p : FEW_TERMS, wide = (terms + 3) / 4 * BLOCK;
+        const size_t most = (WORDS / wide - 1) * 4;
+        for (size_t j = 0; j < n; j += most) {
+            const size_t columns = n - j < most ? n - j : most;
+            const void *x = moved(b->x, b->width, j * b->row + p * b->term);
+            for (size_t c = 0; c < columns; c += 4, x = moved(x, b->width, 4 * b->row)) {
+                const size_t some = columns - c < 4 ? columns - c : 4;
+                fill(b, x, some, terms, panel + wide + c / 4 * wide);
+            }
+            for (size_t i = 0; i < m; i += 4) {
+                const size_t rows = m - i < 4 ? m - i : 4;
+                const place here = {to->out + i * to->row + j * to->col, to->row, to->col};
+                fill(a, moved(a->x, a->width, i * a->row + p * a->term), rows, terms, panel);
+                columns_of_panel(panel, wide, rows, panel + wide, columns, &here, add || p > 0);
+            }
+        }
+    }
+}
+
+/* ---- one row ---- */
+
+#define SUM_OF_ROW(from, sum)                 \
+    "ldr %[w], " from "\n\t"                  \
+    "sxtb16 %[t], %[w]\n\t"                   \
+    "sxtb16 %[w], %[w], ror #8\n\t"           \
+    "smlad " sum ", %[x0], %[t], " sum "\n\t" \
+    "smlad " sum ", %[x1], %[w], " sum "\n\t"
+
+/* A row of bytes by four of b, `next` apart. */
+static sums one_by_four(const int8_t *a, const int8_t *b, size_t next, size_t k)
+{
+    const int8_t *b3 = b + 3 * next, *last = a + (k & ~(size_t)3), *end = a + k;
+    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    uint32_t x0, x1, w, t;
+    if (a < last) {
+        __asm__("1:\n\t"
+                "ldr %[x0], [%[a]], #4\n\t"
+                "sxtb16 %[x1], %[x0], ror #8\n\t"
+                "sxtb16 %[x0], %[x0]\n\t"                    /* */
+                SUM_OF_ROW("[%[b], %[next]]", "%[s1]")         /* */
+                SUM_OF_ROW("[%[b], %[next], lsl #1]", "%[s2]") /* */
+                SUM_OF_ROW("[%[b]], #4", "%[s0]")              /* */
+                SUM_OF_ROW("[%[b3]], #4", "%[s3]")             /* */
+                "cmp %[a], %[last]\n\t"
+                "bne 1b"
+                : [a] "+r"(a), [b] "+r"(b), [b3] "+r"(b3), [s0] "+r"(s0), [s1] "+r"(s1),
+                  [s2] "+r"(s2), [s3] "+r"(s3), [w] "=&r"(w), [t] "=&r"(t), [x0] "=&r"(x0),
+                  [x1] "=&r"(x1)
+                : [next] "r"(next), [last] "r"(last)
+                : "memory", "cc");
     }
     for (; a < end; a++, b++, b3++) {
         s0 += *a * *b;
@@ -53,36 +321,94 @@ static void four_dots(const int8_t *a, const int8_t *b, size_t next, size_t n, i
         s2 += *a * b[2 * next];
         s3 += *a * *b3;
     }
-    sum[0] = s0;
-    sum[1] = s1;
-    sum[2] = s2;
-    sum[3] = s3;
+    const sums s = {{s0, s1, s2, s3}};
+    return s;
+}
+
+/* Fours of columns, the last of which begin earlier; n >= 4. */
+static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
+{
+    for (size_t j = 0; j < g->n; j += 4) {
+        const size_t over = g->n - j < 4 ? 4 - (g->n - j) : 0, from = j - over;
+        const sums s = one_by_four(a, (const int8_t *)g->b + from * g->b_col, g->b_col, g->k);
+        for (size_t c = over; c < 4; c++) {
+            put(out + from + c, s.s[c], g->add != 0);
+        }
+    }
+}
+
+/* Two terms of a, side by side. */
+static inline uint32_t two_at(const void *a, const int32_t width)
+{
+    return width == 16 ? dsp_word(a)
+                       : dsp_lows((uint32_t)code_at(a, 8, 0), (uint32_t)code_at(a, 8, 1));
+}
+
+/* A row by four columns of bytes side by side, whose terms lie `row` apart. */
+static inline sums one_across(const void *a, const int32_t width, const int8_t *b, size_t row,
+                              size_t k)
+{
+    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    for (const void *end = moved(a, width, k & ~(size_t)1); a < end; a = moved(a, width, 2)) {
+        const uint32_t x = two_at(a, width), w0 = dsp_word(b), w1 = dsp_word(b + row);
+        const uint32_t e0 = dsp_even(w0), o0 = dsp_odd(w0), e1 = dsp_even(w1), o1 = dsp_odd(w1);
+        b += 2 * row;
+        s0 = dsp_twice(x, dsp_lows(e0, e1), s0);
+        s1 = dsp_twice(x, dsp_lows(o0, o1), s1);
+        s2 = dsp_twice(x, dsp_highs(e0, e1), s2);
+        s3 = dsp_twice(x, dsp_highs(o0, o1), s3);
+    }
+    if (k % 2 != 0) {
+        const int32_t x = code_at(a, width, 0);
+        s0 += x * b[0];
+        s1 += x * b[1];
+        s2 += x * b[2];
+        s3 += x * b[3];
+    }
+    const sums s = {{s0, s1, s2, s3}};
+    return s;
+}
+
+static void row_across(const qfw_gemm *g, const void *a, int32_t *out)
+{
+    for (size_t j = 0; j < g->n; j += 4) {
+        const size_t over = g->n - j < 4 ? 4 - (g->n - j) : 0, from = j - over;
+        const int8_t *b = (const int8_t *)g->b + from;
+        const sums s = g->a_width == 8 ? one_across(a, 8, b, g->b_row, g->k)
+                                       : one_across(a, 16, b, g->b_row, g->k);
+        for (size_t c = over; c < 4; c++) {
+            put(out + from + c, s.s[c], g->add != 0);
+        }
+    }
 }
 
 void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
 {
-    if (g->a_width != 8 || g->b_width != 8 || g->a_col != 1 || g->b_row != 1) {
+    const bool few = g->m < 4 && g->n >= 4 && g->b_width == 8 && g->a_col == 1;
+    const bool along = g->b_width == 8 && g->b_row == 1;
+    const bool across = few && g->b_col == 1;
+    if (g->k == 0) {
         qfw_gemm_s32_scalar(g, out, out_row);
         return;
     }
-    for (size_t i = 0; i < g->m; i++) {
-        const int8_t *a = (const int8_t *)g->a + i * g->a_row;
-        for (size_t j = 0; j < g->n;
-             j += 4) { /* the last four begin earlier; less than four: alike */
-            const size_t n = g->n - j < 4 ? g->n - j : 4, early = g->n < 4 ? 0 : 4 - n;
-            int32_t sum[4], *o = out + i * out_row + j;
-            const int8_t *b = (const int8_t *)g->b + (j - early) * g->b_col;
-            if (g->n >= 4) {
-                four_dots(a, b, g->b_col, g->k, sum);
-            }
-            for (size_t c = 0; c < n; c++) {
-                if (g->n < 4) {
-                    four_dots(a, b + c * g->b_col, 0, g->k, sum);
-                }
-                const int32_t s = sum[g->n < 4 ? 0 : early + c];
-                o[c] = g->add != 0 ? o[c] + s : s;
+    if (across || (few && along && g->a_width == 8)) {
+        for (size_t i = 0; i < g->m; i++) {
+            const void *a = moved(g->a, g->a_width, i * g->a_row);
+            if (across) {
+                row_across(g, a, out + i * out_row);
+            } else {
+                row_by_columns(g, a, out + i * out_row);
             }
         }
+        return;
+    }
+    const side a = {g->a, g->a_width, g->a_row, g->a_col};
+    const side b = {g->b, g->b_width, g->b_col, g->b_row};
+    const place rows = {out, out_row, 1};
+    if (along) {
+        panels_along(&a, g->m, &b, g->n, g->k, &rows, g->add != 0);
+    } else {
+        panels_of_both(&a, g->m, &b, g->n, g->k, &rows, g->add != 0);
     }
 }
 
