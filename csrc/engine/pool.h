@@ -78,4 +78,13 @@ static inline ptrdiff_t qfw_channels_of(const qfw_call *call, const qfw_operand 
 const char *qfw_pool_fault(const qfw_call *call, const qfw_operand *image,
                            const qfw_operand *result);
 
+/* Whether every window lies in the image, and the core is a device's. */
+bool qfw_pools_directly(const qfw_window *w);
+
+/* The results of max_pool, and its picks if there are; elements of `width` bits that are no floats. */
+void qfw_max_pool_directly(const qfw_call *call, int32_t width);
+
+/* The sums of avg_pool_s32 and the largest magnitude among them; false: it does not do these. */
+bool qfw_sum_pool_directly(const qfw_call *call, uint32_t *absmax);
+
 #endif

@@ -4,7 +4,6 @@
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Four at a time: |a| - 1 of what is below 0 is its complement, and the largest of both is kept. */
 uint32_t qfw_absmax_s32_dsp(const int32_t *a, size_t n)
 {
     int32_t most = 0, least = 0;
@@ -104,6 +103,113 @@ uint32_t qfw_rescale_s8_dsp(const int32_t *a, size_t n, const qfw_ratio *ratio,
         return plain ? nearest(a, n, &r, q, codes) : nearest_lifted(a, n, ratio, q, codes);
     }
     return qfw_rescale_s8_scalar(a, n, ratio, rule, key, first, codes);
+}
+
+/* ---- where no code can leave its range ---- */
+
+/* Four sums at x0 .. x3 to codes in x0. */
+#define PACKED_CODES                    \
+    "bfi %[x0], %[x1], #8, #8\n\t"      \
+    "bfi %[x0], %[x2], #16, #8\n\t"     \
+    "bfi %[x0], %[x3], #24, #8\n\t"     \
+    "cmp %[a], %[end]\n\t"              \
+    "str %[x0], [%[codes]], #4\n\t"
+
+#define LIFTED(x) "lsl " x ", " x ", %[up]\n\t"
+#define HALF_UP(x) "smmla " x ", " x ", %[mult], %[half]\n\t"
+#define DOWN(x) "asr " x ", " x ", %[shift]\n\t"
+#define HALF_AWAY(x)                        \
+    "asr %[low], " x ", #31\n\t"            \
+    "add %[high], %[half], %[low]\n\t"      \
+    "smlal %[low], %[high], " x ", %[mult]\n\t" \
+    "asr " x ", %[high], %[shift]\n\t"
+#define HALVED(x)                    \
+    "add " x ", " x ", " x ", asr #31\n\t" \
+    "add " x ", " x ", %[half]\n\t"    \
+    "asr " x ", " x ", %[shift]\n\t"
+#define EACH(what) what("%[x0]") what("%[x1]") what("%[x2]") what("%[x3]")
+
+/* A ratio that is 2^-shift: a below 2^30, as codes have 7 bits beside their sign and shift <= 23. */
+static void fours_halved(const int32_t *a, const int32_t *end, uint32_t shift, int8_t *codes)
+{
+    register int32_t x0 __asm__("r4"), x1 __asm__("r5"), x2 __asm__("r6"), x3 __asm__("r8");
+    __asm__ volatile("1:\n\t"
+                     "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" /* */
+                     EACH(HALVED) PACKED_CODES
+                     "bne 1b"
+                     : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1),
+                       [x2] "=&r"(x2), [x3] "=&r"(x3)
+                     : [end] "r"(end), [half] "r"(1 << (shift - 1)), [shift] "r"(shift)
+                     : "memory", "cc");
+}
+
+/* x = a << up; half up and half away differ in ties alone, which have 31 + shift zeros at the end of x
+ * mult: x has at most 30. Fours of sums; returns how many are done. */
+static size_t fours_within(const int32_t *a, size_t n, const dsp_ratio *r, int8_t *codes)
+{
+    register int32_t x0 __asm__("r4"), x1 __asm__("r5"), x2 __asm__("r6"), x3 __asm__("r8");
+    const int32_t *end = a + (n & ~(size_t)3);
+    const bool ties = ((uint32_t)r->mult & ((UINT32_C(2) << r->shift) - 1)) == 0;
+    int32_t low, high;
+    if (a == end) {
+        return 0;
+    }
+    const uint32_t down = r->shift + 2 - r->up; /* of a ratio 2^(30 - 32 + up - shift) */
+    if (r->mult == 1 << 30 && down - 1 < 23) {
+        fours_halved(a, end, down, codes);
+    } else if (ties) {
+        __asm__ volatile("1:\n\t"
+                "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" /* */
+                EACH(LIFTED) EACH(HALF_AWAY) PACKED_CODES
+                "bne 1b"
+                : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
+                  [x3] "=&r"(x3), [low] "=&r"(low), [high] "=&r"(high)
+                : [end] "r"(end), [mult] "r"(r->mult), [half] "r"(r->half), [shift] "r"(r->shift),
+                  [up] "r"(r->up)
+                : "memory", "cc");
+    } else if (r->up != 0) {
+        __asm__ volatile("1:\n\t"
+                "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" /* */
+                EACH(LIFTED) EACH(HALF_UP) EACH(DOWN) PACKED_CODES
+                "bne 1b"
+                : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
+                  [x3] "=&r"(x3)
+                : [end] "r"(end), [mult] "r"(r->mult), [half] "r"(r->half), [shift] "r"(r->shift),
+                  [up] "r"(r->up)
+                : "memory", "cc");
+    } else {
+        __asm__ volatile("1:\n\t"
+                "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" /* */
+                EACH(HALF_UP) EACH(DOWN) PACKED_CODES
+                "bne 1b"
+                : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
+                  [x3] "=&r"(x3)
+                : [end] "r"(end), [mult] "r"(r->mult), [half] "r"(r->half), [shift] "r"(r->shift)
+                : "memory", "cc");
+    }
+    return n & ~(size_t)3;
+}
+
+bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio, const qfw_code_rule *rule,
+                      uint32_t most, int8_t *codes)
+{
+    const int32_t q = rule->qmax;
+    if (rule->rounding != QFW_HALF_AWAY || rule->zp != 0 || rule->qmin != -q ||
+        most > ratio->limit || most > INT32_MAX ||
+        qfw_rescale((int32_t)most, ratio, QFW_HALF_AWAY, 0) > q) {
+        return false;
+    }
+    dsp_ratio r;
+    if (!dsp_takes(ratio->mult, ratio->up, ratio->down, 32, &r)) {
+        r.up = ratio->up;
+        r.shift = ratio->down;
+        r.half = (int32_t)(UINT32_C(1) << (ratio->down - 1));
+    }
+    for (size_t i = fours_within(a, n, &r, codes); i < n; i++) {
+        const int32_t x = (int32_t)((uint32_t)a[i] << r.up);
+        codes[i] = (int8_t)dsp_nearest(x, r.mult, r.half, r.shift);
+    }
+    return true;
 }
 
 #else

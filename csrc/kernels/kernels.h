@@ -181,6 +181,12 @@ typedef uint32_t qfw_absmax_s32_fn(const int32_t *a, size_t n);
 typedef uint32_t qfw_rescale_s8_fn(const int32_t *a, size_t n, const qfw_ratio *ratio,
                                    const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
                                    int8_t *codes);
+/* rescale_s8 to the nearest where every |a[i]| <= most and that leaves no code out of range: it cannot
+ * be asked for each of them, so it is not counted. False, and nothing is written, where that does not
+ * hold or is not known; a core without the DSP extension has none. */
+bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio, const qfw_code_rule *rule,
+                      uint32_t most, int8_t *codes);
+
 /* Rows of an outer product at scales that are known: codes[k * n + i] is what rescale_s8 makes of
  * e[k] * x[i], of scale sigma, at scale[k].
  *   most    at least every |x[i]|; |e[k]| * most < 2^31 */

@@ -169,6 +169,36 @@ static void check_bytes(source *s, size_t n, unsigned number)
     report_check(qfw_absmax_s32_scalar(a, n) == qfw_absmax_s32_dsp(a, n), number, "absmax_s32");
 }
 
+/* Sums that stay in range, of every length of ratio: ties too. */
+static void check_within(source *s, size_t n, unsigned number)
+{
+    static int32_t a[TAILS];
+    int8_t x[TAILS + 1], y[TAILS + 1];
+    const qfw_code_rule rule = {QFW_HALF_AWAY, 0, -127, 127};
+    const uint32_t bits = below(s, 32);
+    const uint32_t most = bits < 31 ? (word(s) >> 1 >> bits) : 1;
+    const float from = scale(s);
+    const qfw_num to = qfw_scale_for(from, most != 0 ? most : 1, 127);
+    const float s_out = below(s, 4) == 0 ? qfw_scale_lift(from, (int32_t)below(s, 30) - 5)
+                                         : qfw_num_scale_f32(to, below(s, 3) == 0);
+    const qfw_ratio ratio = qfw_ratio_of(from, s_out, 8);
+    for (size_t i = 0; i < n; i++) {
+        const int32_t size = (int32_t)(below(s, 4) == 0 ? most : word(s) % (most + 1));
+        a[i] = below(s, 2) == 0 ? size : -size;
+        a[i] = below(s, 4) == 0 ? (int32_t)((uint32_t)a[i] & ~0u << below(s, 20)) : a[i];
+        a[i] = a[i] < -(int32_t)most ? 0 : a[i];
+    }
+    memset(x, 0x55, sizeof x);
+    memset(y, 0x55, sizeof y);
+    const uint32_t out = qfw_rescale_s8_scalar(a, n, &ratio, &rule, NULL, 0, x);
+    if (qfw_codes_within(a, n, &ratio, &rule, most, y)) {
+        report_check(memcmp(x, y, sizeof x) == 0 && out == 0, number, "codes_within");
+    } else {
+        report_check(y[0] == 0x55 && qfw_rescale((int32_t)most, &ratio, QFW_HALF_AWAY, 0) > 127,
+                     number, "codes_within, not");
+    }
+}
+
 static void check_rows(source *s, size_t columns, size_t rows, unsigned number)
 {
     enum { ROWS = 5, WIDE = 12, ALL = ROWS * WIDE + 4 };
@@ -251,6 +281,11 @@ int main(void)
     report_suite("rescale_s8");
     for (number = 0; number < 60 * TAILS; number++) {
         check_bytes(&s, number % TAILS, number);
+    }
+    report_suite_end(number);
+    report_suite("codes_within");
+    for (number = 0; number < 60 * TAILS; number++) {
+        check_within(&s, number % TAILS, number);
     }
     report_suite_end(number);
     report_suite("rescale_rows");
