@@ -305,6 +305,38 @@ static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, ptrd
     return QFW_OK;
 }
 
+#if QFW_DIRECT && defined(__ARM_FEATURE_DSP)
+/* The same with what follows the sums, in one go; false: it has to be done one by one. */
+static bool finish_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t rows, ptrdiff_t row,
+                        const qfw_finish *finish)
+{
+    qfw_operand out = call->at[0];
+    const ptrdiff_t n = sizes_of(call).n;
+    qfw_code_rule rule = {(qfw_rounding)out.plan->rounding, 0, 0, 0};
+    qfw_finish f = *finish;
+    uint64_t saturated = 0;
+    qfw_code_range(&out.t.format, &rule.qmin, &rule.qmax);
+    f.absmax = QFW_HAS_HINDSIGHT && qfw_has(call, 7) ? f.absmax : NULL;
+    out.t.codes = (uint8_t *)out.t.codes + row * n;
+    if (ratio_bytes(call) == 0 || qfw_slot(&out.t.format) != 8 ||
+        !qfw_finish_codes(sums->codes, (size_t)rows, (size_t)n, &f, call->at[5].t.codes, &rule,
+                          out.t.codes, &saturated)) {
+        return false;
+    }
+    const qfw_layout flat = {1, rows * n, 1, rows * n, 0, 0};
+    out.t.layout = flat;
+    qfw_count_encoded(&out, saturated);
+    return true;
+}
+#else
+static bool finish_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t rows, ptrdiff_t row,
+                        const qfw_finish *finish)
+{
+    (void)call, (void)sums, (void)rows, (void)row, (void)finish;
+    return false;
+}
+#endif
+
 /* A tile of rows at a time: the sums, what follows them, and their codes. */
 static qfw_status requantize(const qfw_call *call)
 {
@@ -333,6 +365,9 @@ static qfw_status requantize(const qfw_call *call)
         }
         sum_rows(call, i, rows, sums.codes);
         mask_rows(call, i, &f);
+        if (finish_rows(call, &sums, rows, i, &f)) {
+            continue;
+        }
         QFW_K(call->kernels, finish_s32)(sums.codes, (size_t)rows, (size_t)all.n, &f);
         QFW_TRY(encode_rows(call, &sums, i));
     }

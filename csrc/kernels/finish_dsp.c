@@ -68,6 +68,102 @@ void qfw_finish_s32_dsp(int32_t *acc, size_t rows, size_t n, const qfw_finish *f
     }
 }
 
+/* ---- and codes at once ---- */
+
+/* Rows of one column to bytes, n apart; sums are asked for their size where `sizes`. Half up is half
+ * away where there are no ties: those have 31 + shift zeros at the end of the product, of which a sum
+ * brings 30 at most. */
+static inline uint32_t code_column(const int32_t *acc, size_t rows, size_t n, int32_t seed,
+                                   const bool relu, const bool ties, const bool sizes,
+                                   const dsp_ratio *ratio, int32_t q, uint32_t *absmax,
+                                   int8_t *codes)
+{
+    const int32_t mult = ratio->mult, half = ratio->half;
+    const uint32_t shift = ratio->shift;
+    int32_t most = 0, least = 0;
+    uint32_t saturated = 0;
+    for (; rows > 0; rows--, acc += n, codes += n) {
+        const int32_t sum = *acc + seed, a = relu ? sum & ~(sum >> 31) : sum;
+        int32_t v;
+        if (sizes) {
+            most = a > most ? a : most;
+            least = a < least ? a : least;
+        }
+        if (ties) {
+            v = dsp_nearest(a, mult, half, shift);
+        } else {
+            __asm__("smmla %0, %1, %2, %3" : "=r"(v) : "r"(a), "r"(mult), "r"(half));
+            v >>= shift;
+        }
+        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
+            v = v < 0 ? -q : q;
+            saturated++;
+        }
+        *codes = (int8_t)v;
+    }
+    if (sizes && absmax != NULL) {
+        *absmax = larger(most, least, *absmax);
+    }
+    return saturated;
+}
+
+/* A column whose ratio or shift is another: by the definition. */
+static uint32_t any_column(const int32_t *acc, size_t rows, size_t n, const qfw_finish *f, size_t j,
+                           const qfw_ratio *ratio, int32_t q, int8_t *codes)
+{
+    const int32_t seed = f->seed != NULL ? f->seed[j] : 0;
+    const uint32_t shift = f->seed != NULL ? f->shift[j] : 0;
+    uint32_t saturated = 0;
+    for (size_t i = 0; i < rows; i++) {
+        const int32_t sum = (acc[i * n + j] >> shift) + seed, a = f->relu && sum < 0 ? 0 : sum;
+        const uint32_t mine = qfw_abs32(a);
+        const int32_t v = qfw_rescale(a, ratio, QFW_HALF_AWAY, 0);
+        const int32_t code = v > q ? q : v < -q ? -q : v;
+        saturated += code != v ? 1u : 0u;
+        codes[i * n + j] = (int8_t)code;
+        if (f->absmax != NULL && mine > f->absmax[j]) {
+            f->absmax[j] = mine;
+        }
+    }
+    return saturated;
+}
+
+bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finish *f,
+                      const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
+                      uint64_t *saturated)
+{
+    const int32_t q = rule->qmax;
+    if (f->mask != NULL || !f->columns || rule->rounding != QFW_HALF_AWAY || rule->zp != 0 ||
+        rule->qmin != -q) {
+        return false;
+    }
+    for (size_t j = 0; j < n; j++) {
+        const qfw_ratio ratio = {ratios[j], (uint8_t)ratios[2 * n + j], (uint8_t)ratios[3 * n + j],
+                                 ratios[n + j]};
+        const bool shifts = f->seed != NULL && f->shift[j] != 0, sizes = f->absmax != NULL;
+        const int32_t seed = f->seed != NULL ? f->seed[j] : 0;
+        uint32_t *absmax = sizes ? f->absmax + j : NULL;
+        dsp_ratio r;
+        if (!dsp_takes(ratio.mult, ratio.up, ratio.down, 32, &r) || shifts) {
+            *saturated += any_column(acc, rows, n, f, j, &ratio, q, codes);
+            continue;
+        }
+        const bool ties = (ratio.mult & ((UINT32_C(2) << r.shift) - 1)) == 0;
+        const int32_t *from = acc + j;
+        int8_t *to = codes + j;
+        if (ties || sizes) {
+            *saturated +=
+                f->relu ? code_column(from, rows, n, seed, true, true, true, &r, q, absmax, to)
+                        : code_column(from, rows, n, seed, false, true, true, &r, q, absmax, to);
+        } else {
+            *saturated +=
+                f->relu ? code_column(from, rows, n, seed, true, false, false, &r, q, absmax, to)
+                        : code_column(from, rows, n, seed, false, false, false, &r, q, absmax, to);
+        }
+    }
+    return true;
+}
+
 #else
 typedef int qfw_no_dsp; /* a unit that is not empty */
 #endif

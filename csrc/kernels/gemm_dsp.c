@@ -26,7 +26,7 @@ typedef struct {
 } place;
 
 typedef struct {
-    int32_t s[4];
+    int32_t s0, s1, s2, s3;
 } sums;
 
 static inline int32_t code_at(const void *x, int32_t width, size_t i)
@@ -41,24 +41,34 @@ static inline const void *moved(const void *x, int32_t width, size_t i)
 
 /* ---- panels ---- */
 
-/* Four rows of bytes side by side, their terms `term` apart. */
-static void fill_across(const int8_t *x, size_t term, size_t blocks, uint32_t *to)
+/* Four terms of four rows, each a word of bytes. */
+static inline void block_across(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, uint32_t *to)
 {
-    for (uint32_t *end = to + BLOCK * blocks; to < end; to += BLOCK) {
-        const uint32_t w0 = dsp_word(x), w2 = dsp_word(x + 2 * term);
-        const uint32_t e0 = dsp_even(w0), o0 = dsp_odd(w0), e2 = dsp_even(w2), o2 = dsp_odd(w2);
-        to[0] = dsp_lows(e0, e2);
-        to[2] = dsp_lows(o0, o2);
-        to[4] = dsp_highs(e0, e2);
-        to[6] = dsp_highs(o0, o2);
-        x += term;
-        const uint32_t w1 = dsp_word(x), w3 = dsp_word(x + 2 * term);
-        const uint32_t e1 = dsp_even(w1), o1 = dsp_odd(w1), e3 = dsp_even(w3), o3 = dsp_odd(w3);
-        to[1] = dsp_lows(e1, e3);
-        to[3] = dsp_lows(o1, o3);
-        to[5] = dsp_highs(e1, e3);
-        to[7] = dsp_highs(o1, o3);
-        x += 3 * term;
+    const uint32_t e0 = dsp_even(w0), o0 = dsp_odd(w0), e2 = dsp_even(w2), o2 = dsp_odd(w2);
+    to[0] = dsp_lows(e0, e2);
+    to[2] = dsp_lows(o0, o2);
+    to[4] = dsp_highs(e0, e2);
+    to[6] = dsp_highs(o0, o2);
+    const uint32_t e1 = dsp_even(w1), o1 = dsp_odd(w1), e3 = dsp_even(w3), o3 = dsp_odd(w3);
+    to[1] = dsp_lows(e1, e3);
+    to[3] = dsp_lows(o1, o3);
+    to[5] = dsp_highs(e1, e3);
+    to[7] = dsp_highs(o1, o3);
+}
+
+/* Four rows of bytes side by side, their terms `term` apart. */
+static void fill_across(const int8_t *x, size_t term, size_t terms, uint32_t *to)
+{
+    for (; terms >= 4; terms -= 4, to += BLOCK) {
+        const uint32_t w0 = dsp_word(x), w1 = dsp_word(x + term);
+        x += 2 * term;
+        const uint32_t w2 = dsp_word(x), w3 = dsp_word(x + term);
+        x += 2 * term;
+        block_across(w0, w1, w2, w3, to);
+    }
+    if (terms != 0) {
+        block_across(dsp_word(x), terms > 1 ? dsp_word(x + term) : 0,
+                     terms > 2 ? dsp_word(x + 2 * term) : 0, 0, to);
     }
 }
 
@@ -95,27 +105,25 @@ static void fill_any(const void *x, int32_t width, size_t term, size_t n, uint32
     }
 }
 
-/* `terms` terms of the four rows at x, those from `rows` on being like the last. */
+/* `terms` terms of the rows at x. Rows that are missing hold anything: their sums are not written. */
 static void fill(const side *a, const void *x, size_t rows, size_t terms, uint32_t *panel)
 {
     const int32_t width = a->width;
-    const size_t blocks = terms / 4;
-    const bool across = a->row == 1 && width == 8 && rows == 4, along = a->term == 1;
-    if (across && !along) {
-        fill_across(x, a->term, blocks, panel);
+    const bool along = a->term == 1;
+    if (a->row == 1 && width == 8 && rows == 4 && !along) {
+        fill_across(x, a->term, terms, panel);
+        return;
     }
-    for (size_t r = 0; r < 4; r++) {
-        const void *row = moved(x, width, (r < rows ? r : rows - 1) * a->row);
-        uint32_t *to = panel + 2 * r;
+    const size_t blocks = along ? terms / 4 : 0;
+    for (uint32_t *to = panel; rows > 0; rows--, to += 2, x = moved(x, width, a->row)) {
         if (along && width == 8) {
-            fill_bytes(row, blocks, to);
+            fill_bytes(x, blocks, to);
         } else if (along) {
-            fill_halves(row, blocks, to);
+            fill_halves(x, blocks, to);
         }
-        const size_t done = across || along ? 4 * blocks : 0;
-        if (done < terms) {
-            fill_any(moved(row, width, done * a->term), width, a->term, terms - done,
-                     to + BLOCK / 4 * done);
+        if (4 * blocks < terms) {
+            fill_any(moved(x, width, 4 * blocks * a->term), width, a->term, terms - 4 * blocks,
+                     to + BLOCK * blocks);
         }
     }
 }
@@ -149,7 +157,7 @@ static inline sums along_bytes(const uint32_t *p, const uint32_t *end, const int
               [x3] "=&r"(x3)
             : [end] "r"(end)
             : "memory", "cc");
-    const sums s = {{s0, s1, s2, s3}};
+    const sums s = {s0, s1, s2, s3};
     return s;
 }
 
@@ -178,7 +186,7 @@ static inline sums along_panel(const uint32_t *p, const uint32_t *end, const uin
               [x3] "=&r"(x3)
             : [end] "r"(end)
             : "memory", "cc");
-    const sums s = {{s0, s1, s2, s3}};
+    const sums s = {s0, s1, s2, s3};
     return s;
 }
 
@@ -187,20 +195,32 @@ static inline void put(int32_t *o, int32_t sum, bool add)
     *o = add ? *o + sum : sum;
 }
 
+/* The sums of a column. */
 static inline void put_rows(int32_t *o, size_t row, size_t rows, const sums *s, bool add)
 {
-    put(o, s->s[0], add);
-    if (rows == 4) {
-        o += row;
-        put(o, s->s[1], add);
-        o += row;
-        put(o, s->s[2], add);
-        o += row;
-        put(o, s->s[3], add);
+    int32_t *o1 = o + row, *o2 = o1 + row, *o3 = o2 + row;
+    if (add) {
+        *o += s->s0;
+        if (rows > 1) {
+            *o1 += s->s1;
+        }
+        if (rows > 2) {
+            *o2 += s->s2;
+        }
+        if (rows > 3) {
+            *o3 += s->s3;
+        }
         return;
     }
-    for (size_t r = 1; r < rows; r++) {
-        put(o + r * row, s->s[r], add);
+    *o = s->s0;
+    if (rows > 1) {
+        *o1 = s->s1;
+    }
+    if (rows > 2) {
+        *o2 = s->s2;
+    }
+    if (rows > 3) {
+        *o3 = s->s3;
     }
 }
 
@@ -251,10 +271,14 @@ static void columns_of_panel(const uint32_t *panel, size_t wide, size_t rows, co
 {
     const size_t row = to->row, col = to->col;
     int32_t *o = to->out;
-    for (size_t j = 0; j < n; j++, o += col) {
-        const sums s = along_panel(panel, panel + wide, packed + 2 * (j & 3));
-        put_rows(o, row, rows, &s, add);
-        packed += (j & 3) == 3 ? wide : 0;
+    for (; n > 0; packed += wide) {
+        const size_t some = n < 4 ? n : 4;
+        const uint32_t *column = packed;
+        for (size_t j = some; j > 0; j--, column += 2, o += col) {
+            const sums s = along_panel(panel, panel + wide, column);
+            put_rows(o, row, rows, &s, add);
+        }
+        n -= some;
     }
 }
 
@@ -284,6 +308,21 @@ static void panels_of_both(const side *a, size_t m, const side *b, size_t n, siz
 }
 
 /* ---- one row ---- */
+
+/* Four sums side by side, without the first `over`. */
+static inline void put_last(int32_t *o, size_t over, const sums *s, bool add)
+{
+    if (over == 0) {
+        put(o, s->s0, add);
+    }
+    if (over < 2) {
+        put(o + 1, s->s1, add);
+    }
+    if (over < 3) {
+        put(o + 2, s->s2, add);
+    }
+    put(o + 3, s->s3, add);
+}
 
 #define SUM_OF_ROW(from, sum)                 \
     "ldr %[w], " from "\n\t"                  \
@@ -321,7 +360,7 @@ static sums one_by_four(const int8_t *a, const int8_t *b, size_t next, size_t k)
         s2 += *a * b[2 * next];
         s3 += *a * *b3;
     }
-    const sums s = {{s0, s1, s2, s3}};
+    const sums s = {s0, s1, s2, s3};
     return s;
 }
 
@@ -331,9 +370,7 @@ static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
     for (size_t j = 0; j < g->n; j += 4) {
         const size_t over = g->n - j < 4 ? 4 - (g->n - j) : 0, from = j - over;
         const sums s = one_by_four(a, (const int8_t *)g->b + from * g->b_col, g->b_col, g->k);
-        for (size_t c = over; c < 4; c++) {
-            put(out + from + c, s.s[c], g->add != 0);
-        }
+        put_last(out + from, over, &s, g->add != 0);
     }
 }
 
@@ -365,7 +402,7 @@ static inline sums one_across(const void *a, const int32_t width, const int8_t *
         s2 += x * b[2];
         s3 += x * b[3];
     }
-    const sums s = {{s0, s1, s2, s3}};
+    const sums s = {s0, s1, s2, s3};
     return s;
 }
 
@@ -376,9 +413,7 @@ static void row_across(const qfw_gemm *g, const void *a, int32_t *out)
         const int8_t *b = (const int8_t *)g->b + from;
         const sums s = g->a_width == 8 ? one_across(a, 8, b, g->b_row, g->k)
                                        : one_across(a, 16, b, g->b_row, g->k);
-        for (size_t c = over; c < 4; c++) {
-            put(out + from + c, s.s[c], g->add != 0);
-        }
+        put_last(out + from, over, &s, g->add != 0);
     }
 }
 

@@ -118,6 +118,13 @@ typedef struct {
 
 typedef void qfw_finish_s32_fn(int32_t *acc, size_t rows, size_t n, const qfw_finish *finish);
 
+/* What finish_s32 and, with a ratio a column (four parts of n words), rescale_rows make of rows of
+ * sums, as bytes; acc stays as it is. finish->absmax may be NULL: nobody asks for it. False, and nothing
+ * is written, where it does not do these; a core without the DSP extension has none. */
+bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finish *finish,
+                      const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
+                      uint64_t *saturated);
+
 /* A coefficient of the integer update (docs/numerics.md section 17):
  * term = clamp((code * mu) >> right, -limit, limit) << left; mu = 0: no term. */
 typedef struct {
