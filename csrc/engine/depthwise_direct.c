@@ -45,6 +45,33 @@ static inline sums tap_of(const int8_t *x, const uint32_t *w, sums s)
     return s;
 }
 
+/* One tap: what is read at `from`. */
+#define TAP(from)                           \
+    "ldr %[x0], " from "\n\t"               \
+    "ldrd %[w0], %[w1], [%[w]], #8\n\t"     \
+    "sxtb16 %[x1], %[x0], ror #8\n\t"       \
+    "sxtb16 %[x0], %[x0]\n\t"               \
+    "smlabb %[s0], %[x0], %[w0], %[s0]\n\t" \
+    "smlatt %[s2], %[x0], %[w0], %[s2]\n\t" \
+    "smlabb %[s1], %[x1], %[w1], %[s1]\n\t" \
+    "smlatt %[s3], %[x1], %[w1], %[s3]\n\t"
+
+/* `high` lines of three taps, whose weights lie in order. */
+static inline sums threes(const int8_t *x, const uint32_t *w, ptrdiff_t high, ptrdiff_t line,
+                          ptrdiff_t step)
+{
+    sums s = {0, 0, 0, 0};
+    uint32_t x0, x1, w0, w1;
+    for (; high > 0; high--, x += line) {
+        __asm__(TAP("[%[x]]") TAP("[%[x], %[step]]") TAP("[%[x], %[step], lsl #1]")
+                : [w] "+r"(w), [s0] "+r"(s.s0), [s1] "+r"(s.s1), [s2] "+r"(s.s2), [s3] "+r"(s.s3),
+                  [x0] "=&r"(x0), [x1] "=&r"(x1), [w0] "=&r"(w0), [w1] "=&r"(w1)
+                : [x] "r"(x), [step] "r"(step)
+                : "memory");
+    }
+    return s;
+}
+
 /* A window's part in the image: lines of taps, `line` elements apart, taps `step` apart. */
 typedef struct {
     ptrdiff_t high, wide, line, step;
@@ -54,20 +81,26 @@ static inline sums window_of(const int8_t *x, const uint32_t *w, const part *p, 
 {
     const ptrdiff_t step = p->step, line = p->line, high = p->high;
     sums s = {0, 0, 0, 0};
-    if (p->wide == 3) {
-        for (ptrdiff_t u = 0; u < high; u++, x += line, w += 2 * kernel_w) {
-            s = tap_of(x, w, s);
-            s = tap_of(x + step, w + 2, s);
-            s = tap_of(x + 2 * step, w + 4, s);
-        }
-        return s;
-    }
     for (ptrdiff_t u = 0; u < high; u++, x += line, w += 2 * kernel_w) {
         for (ptrdiff_t v = 0; v < p->wide; v++) {
             s = tap_of(x + v * step, w + 2 * v, s);
         }
     }
     return s;
+}
+
+/* `many` windows of three taps a line that lie in the image, `next` elements apart. */
+static void run_of_threes(const int8_t *x, const uint32_t *w, const part *p, ptrdiff_t many,
+                          ptrdiff_t next, int32_t *out, ptrdiff_t channels)
+{
+    const ptrdiff_t high = p->high, line = p->line, step = p->step;
+    for (; many > 0; many--, x += next, out += channels) {
+        const sums s = threes(x, w, high, line, step);
+        out[0] = s.s0;
+        out[1] = s.s1;
+        out[2] = s.s2;
+        out[3] = s.s3;
+    }
 }
 
 /* The first tap along an axis that meets the image, and how many do. */
@@ -95,13 +128,17 @@ static void four_channels(const qfw_convolution *c, const qfw_line *at, const in
     const ptrdiff_t u = meets(y, w->dilation_h, w->kernel_h, w->in_h, &p.high);
     const ptrdiff_t row = (at->sample * w->in_h + y + u * w->dilation_h) * w->in_w;
     const ptrdiff_t reach = (ptrdiff_t)(w->kernel_w - 1) * w->dilation_w;
-    for (ptrdiff_t i = at->x0; i < at->x1; i++, out += channels) {
-        const ptrdiff_t x = i * w->stride_w - w->pad_w;
-        ptrdiff_t v = 0;
-        p.wide = w->kernel_w;
-        if (x < 0 || x + reach >= w->in_w) {
-            v = meets(x, w->dilation_w, w->kernel_w, w->in_w, &p.wide);
+    for (ptrdiff_t i = at->x0, many; i < at->x1; i += many, out += many * channels) {
+        const ptrdiff_t x = i * w->stride_w - w->pad_w, room = w->in_w - 1 - reach - x;
+        many = 1;
+        if (w->kernel_w == 3 && x >= 0 && room >= 0) {
+            const ptrdiff_t inside = room / w->stride_w + 1;
+            many = inside < at->x1 - i ? inside : at->x1 - i;
+            run_of_threes(a + (row + x) * channels, weights + 6 * u, &p, many,
+                          w->stride_w * channels, out, channels);
+            continue;
         }
+        const ptrdiff_t v = meets(x, w->dilation_w, w->kernel_w, w->in_w, &p.wide);
         const int8_t *from = a + (row + x + v * w->dilation_w) * channels;
         const sums s = window_of(from, weights + 2 * (u * w->kernel_w + v), &p, w->kernel_w);
         out[0] = s.s0;

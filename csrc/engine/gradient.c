@@ -76,6 +76,13 @@ static ptrdiff_t tile_of(const qfw_call *call)
     return call->at[3].n / sizes_of(call).in;
 }
 
+/* Rows that are made at once: kernels of a device take four of a window's at a time. */
+static ptrdiff_t step_of(const qfw_call *call)
+{
+    const ptrdiff_t tile = tile_of(call);
+    return QFW_DIRECT && qfw_has_window(call) && tile > 4 ? tile / 4 * 4 : tile;
+}
+
 /* Whether place `patches` has room for a patch of the image and, where `rows` rows of the gradient
  * are summed in parts, for their sums in 64 bits; without a window it is empty. */
 static bool has_patches(const qfw_call *call, int patches, ptrdiff_t rows)
@@ -238,7 +245,7 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
         qfw_encode_outer(call, &call->at[1], &call->at[2], sigma_of(call), grad);
         return QFW_OK;
     }
-    const ptrdiff_t tile = tile_of(call);
+    const ptrdiff_t tile = step_of(call);
     float *joint = call->at[4].t.codes;
     for (ptrdiff_t o = 0; o < s.out; o += tile) {
         const ptrdiff_t n = s.out - o < tile ? s.out - o : tile;
@@ -283,7 +290,7 @@ qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
             return QFW_OK;
         }
     }
-    const ptrdiff_t tile = tile_of(call);
+    const ptrdiff_t tile = step_of(call);
     for (ptrdiff_t o = 0; o < s.out; o += tile) {
         const ptrdiff_t n = s.out - o < tile ? s.out - o : tile;
         const qfw_tensor acc = accumulate(call, UPDATE_PATCHES, o, n);

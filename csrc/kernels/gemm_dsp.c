@@ -10,7 +10,7 @@
 
 /* For each four terms a panel has the words {terms 0 and 2, terms 1 and 3} of rows 0, 1, 2 and 3; terms
  * that are missing from the last four are 0. */
-enum { WORDS = 128, BLOCK = 8, TERMS = WORDS / BLOCK * 4, FEW_TERMS = 24 };
+enum { WORDS = 128, BLOCK = 8, TERMS = WORDS / BLOCK * 4, FEW_TERMS = 16 };
 
 /* One side of a product: elements `row` and `term` apart. */
 typedef struct {
@@ -75,19 +75,38 @@ static void fill_across(const int8_t *x, size_t term, size_t terms, uint32_t *to
 /* One row of bytes, or of 16 bits, whose terms lie in order. */
 static void fill_bytes(const int8_t *x, size_t blocks, uint32_t *to)
 {
-    for (const int8_t *end = x + 4 * blocks; x < end; x += 4, to += BLOCK) {
+    if ((blocks & 1) != 0) {
         const uint32_t w = dsp_word(x);
         to[0] = dsp_even(w);
         to[1] = dsp_odd(w);
+        x += 4;
+        to += BLOCK;
+    }
+    for (uint32_t *end = to + BLOCK * (blocks & ~(size_t)1); to < end; x += 8, to += 2 * BLOCK) {
+        const uint32_t w = dsp_word(x), w1 = dsp_word(x + 4);
+        to[0] = dsp_even(w);
+        to[1] = dsp_odd(w);
+        to[BLOCK] = dsp_even(w1);
+        to[BLOCK + 1] = dsp_odd(w1);
     }
 }
 
 static void fill_halves(const int16_t *x, size_t blocks, uint32_t *to)
 {
-    for (const int16_t *end = x + 4 * blocks; x < end; x += 4, to += BLOCK) {
+    if ((blocks & 1) != 0) {
         const uint32_t low = dsp_word(x), high = dsp_word(x + 2);
         to[0] = dsp_lows(low, high);
         to[1] = dsp_highs(low, high);
+        x += 4;
+        to += BLOCK;
+    }
+    for (uint32_t *end = to + BLOCK * (blocks & ~(size_t)1); to < end; x += 8, to += 2 * BLOCK) {
+        const uint32_t low = dsp_word(x), high = dsp_word(x + 2);
+        const uint32_t low1 = dsp_word(x + 4), high1 = dsp_word(x + 6);
+        to[0] = dsp_lows(low, high);
+        to[1] = dsp_highs(low, high);
+        to[BLOCK] = dsp_lows(low1, high1);
+        to[BLOCK + 1] = dsp_highs(low1, high1);
     }
 }
 
@@ -130,155 +149,147 @@ static void fill(const side *a, const void *x, size_t rows, size_t terms, uint32
 
 /* ---- sums of a panel ---- */
 
-/* Blocks by bytes that lie in order. */
-static inline sums along_bytes(const uint32_t *p, const uint32_t *end, const int8_t *b)
-{
-    register uint32_t x0 __asm__("r4"), x1 __asm__("r5"), x2 __asm__("r6"), x3 __asm__("r8");
-    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    uint32_t w, t;
-    __asm__("1:\n\t"
-            "ldr %[w], [%[b]], #4\n\t"
-            "ldmia %[p]!, {%[x0], %[x1], %[x2], %[x3]}\n\t"
-            "sxtb16 %[t], %[w]\n\t"
-            "sxtb16 %[w], %[w], ror #8\n\t"
-            "smlad %[s0], %[x0], %[t], %[s0]\n\t"
-            "smlad %[s1], %[x2], %[t], %[s1]\n\t"
-            "smlad %[s0], %[x1], %[w], %[s0]\n\t"
-            "smlad %[s1], %[x3], %[w], %[s1]\n\t"
-            "ldmia %[p]!, {%[x0], %[x1], %[x2], %[x3]}\n\t"
-            "cmp %[p], %[end]\n\t"
-            "smlad %[s2], %[x0], %[t], %[s2]\n\t"
-            "smlad %[s3], %[x2], %[t], %[s3]\n\t"
-            "smlad %[s2], %[x1], %[w], %[s2]\n\t"
-            "smlad %[s3], %[x3], %[w], %[s3]\n\t"
-            "bne 1b"
-            : [p] "+r"(p), [b] "+r"(b), [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2), [s3] "+r"(s3),
-              [w] "=&r"(w), [t] "=&r"(t), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
-              [x3] "=&r"(x3)
-            : [end] "r"(end)
-            : "memory", "cc");
-    const sums s = {s0, s1, s2, s3};
-    return s;
-}
+/* Columns that go over a panel, and where the sums of its four rows go; in bytes what is apart. */
+typedef struct {
+    const uint32_t *panel, *end; /* of a block at least */
+    int32_t *out;
+    size_t n;         /* columns, one at least */
+    size_t row, next; /* from a sum to the next one, of the next row and of the next column */
+    ptrdiff_t skip;   /* from the end of a column of b to the next column */
+} course;
 
-/* Blocks by one row of another panel. */
-static inline sums along_panel(const uint32_t *p, const uint32_t *end, const uint32_t *b)
-{
-    register uint32_t x0 __asm__("r4"), x1 __asm__("r5"), x2 __asm__("r6"), x3 __asm__("r8");
-    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    uint32_t w, t;
-    __asm__("1:\n\t"
-            "ldrd %[t], %[w], [%[b]], #32\n\t"
-            "ldmia %[p]!, {%[x0], %[x1], %[x2], %[x3]}\n\t"
-            "smlad %[s0], %[x0], %[t], %[s0]\n\t"
-            "smlad %[s1], %[x2], %[t], %[s1]\n\t"
-            "smlad %[s0], %[x1], %[w], %[s0]\n\t"
-            "smlad %[s1], %[x3], %[w], %[s1]\n\t"
-            "ldmia %[p]!, {%[x0], %[x1], %[x2], %[x3]}\n\t"
-            "cmp %[p], %[end]\n\t"
-            "smlad %[s2], %[x0], %[t], %[s2]\n\t"
-            "smlad %[s3], %[x2], %[t], %[s3]\n\t"
-            "smlad %[s2], %[x1], %[w], %[s2]\n\t"
-            "smlad %[s3], %[x3], %[w], %[s3]\n\t"
-            "bne 1b"
-            : [p] "+r"(p), [b] "+r"(b), [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2), [s3] "+r"(s3),
-              [w] "=&r"(w), [t] "=&r"(t), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
-              [x3] "=&r"(x3)
-            : [end] "r"(end)
-            : "memory", "cc");
-    const sums s = {s0, s1, s2, s3};
-    return s;
-}
+/* What a block of the panel meets: bytes that lie in order, or one row of another panel. */
+#define NEXT_BYTES              \
+    "ldr lr, [r2], #4\n\t"      \
+    "sxtb16 r0, lr\n\t"         \
+    "sxtb16 lr, lr, ror #8\n\t"
+#define NEXT_PANEL "ldrd r0, lr, [r2], #32\n\t"
 
-static inline void put(int32_t *o, int32_t sum, bool add)
-{
-    *o = add ? *o + sum : sum;
-}
+#define WRITTEN                   \
+    "str r9, [r4]\n\t"            \
+    "str r10, [r4, r5]\n\t"       \
+    "add r1, r4, r5, lsl #1\n\t"  \
+    "str r11, [r1]\n\t"           \
+    "str r12, [r1, r5]\n\t"
+#define TWO_ADDED(at, first, second)  \
+    "ldr r3, [" at "]\n\t"            \
+    "ldr lr, [" at ", r5]\n\t"        \
+    "add r3, r3, " first "\n\t"       \
+    "add lr, lr, " second "\n\t"      \
+    "str r3, [" at "]\n\t"            \
+    "str lr, [" at ", r5]\n\t"
+#define ADDED TWO_ADDED("r4", "r9", "r10") "add r1, r4, r5, lsl #1\n\t" TWO_ADDED("r1", "r11", "r12")
 
-/* The sums of a column. */
-static inline void put_rows(int32_t *o, size_t row, size_t rows, const sums *s, bool add)
+/* The columns of a course, by registers that are named: no compiler has to find room for them all. */
+#define COURSE(name, meets, placed)                                                            \
+    static __attribute__((noinline)) void name(course *c, const void *b)                       \
+    {                                                                                          \
+        register course *with __asm__("r0") = c;                                               \
+        register const void *at __asm__("r2") = b;                                             \
+        __asm__ volatile("push {r0}\n"                                                         \
+                         "2:\n\t"                                                              \
+                         "ldrd r1, r3, [r0]\n\t" /* the panel and its end */                   \
+                         "mov r9, #0\n\t"                                                      \
+                         "mov r10, #0\n\t"                                                     \
+                         "mov r11, #0\n\t"                                                     \
+                         "mov r12, #0\n"                                                       \
+                         "1:\n\t" meets "ldmia r1!, {r4, r5, r6, r8}\n\t"                      \
+                         "smlad r9, r4, r0, r9\n\t"                                            \
+                         "smlad r10, r6, r0, r10\n\t"                                          \
+                         "smlad r9, r5, lr, r9\n\t"                                            \
+                         "smlad r10, r8, lr, r10\n\t"                                          \
+                         "ldmia r1!, {r4, r5, r6, r8}\n\t"                                     \
+                         "cmp r1, r3\n\t"                                                      \
+                         "smlad r11, r4, r0, r11\n\t"                                          \
+                         "smlad r12, r6, r0, r12\n\t"                                          \
+                         "smlad r11, r5, lr, r11\n\t"                                          \
+                         "smlad r12, r8, lr, r12\n\t"                                          \
+                         "bne 1b\n\t"                                                          \
+                         "ldr r0, [sp]\n\t"                                                    \
+                         "ldrd r4, r6, [r0, #8]\n\t"  /* out and n */                          \
+                         "ldrd r5, r8, [r0, #16]\n\t" /* row and next */                       \
+                         placed "add r4, r4, r8\n\t"                                           \
+                         "subs r6, r6, #1\n\t"                                                 \
+                         "strd r4, r6, [r0, #8]\n\t"                                           \
+                         "ldr r3, [r0, #24]\n\t" /* skip */                                    \
+                         "add r2, r2, r3\n\t"                                                  \
+                         "bne 2b\n\t"                                                          \
+                         "pop {r0}"                                                            \
+                         : "+r"(with), "+r"(at)                                                \
+                         :                                                                     \
+                         : "r1", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12",      \
+                           "lr", "memory", "cc");                                              \
+    }
+
+COURSE(write_bytes, NEXT_BYTES, WRITTEN)
+COURSE(add_bytes, NEXT_BYTES, ADDED)
+COURSE(write_panel, NEXT_PANEL, WRITTEN)
+COURSE(add_panel, NEXT_PANEL, ADDED)
+
+/* n columns of `step` bytes each, of bytes or in a panel; sums of missing rows go nowhere. */
+static void run_columns(const uint32_t *panel, const uint32_t *end, size_t rows, const void *b,
+                        bool bytes, ptrdiff_t step, size_t n, const place *to, bool add)
 {
-    int32_t *o1 = o + row, *o2 = o1 + row, *o3 = o2 + row;
-    if (add) {
-        *o += s->s0;
-        if (rows > 1) {
-            *o1 += s->s1;
-        }
-        if (rows > 2) {
-            *o2 += s->s2;
-        }
-        if (rows > 3) {
-            *o3 += s->s3;
+    const ptrdiff_t blocks = (end - panel) / BLOCK;
+    course c = {panel, end, to->out, n, 4 * to->row, 4 * to->col,
+                step - (bytes ? 4 * blocks : 4 * BLOCK * blocks)};
+    if (n == 0) {
+        return;
+    }
+    if (rows == 4) {
+        if (bytes) {
+            (add ? add_bytes : write_bytes)(&c, b);
+        } else {
+            (add ? add_panel : write_panel)(&c, b);
         }
         return;
     }
-    *o = s->s0;
-    if (rows > 1) {
-        *o1 = s->s1;
-    }
-    if (rows > 2) {
-        *o2 = s->s2;
-    }
-    if (rows > 3) {
-        *o3 = s->s3;
-    }
-}
-
-/* Bytes in order, four columns of them at least. The last four terms of a column are read as a word,
- * which may reach into the next one; those of the last column come from a copy. */
-static void columns_along(const uint32_t *panel, size_t terms, size_t rows, const int8_t *x,
-                          size_t next, size_t n, const place *to, bool add)
-{
-    const uint32_t *end = panel + (terms + 3) / 4 * BLOCK, *last = panel + terms / 4 * BLOCK;
-    const size_t row = to->row, col = to->col;
-    int32_t *o = to->out;
-    for (; n > 1 || (n > 0 && last == end); n--, x += next, o += col) {
-        const sums s = along_bytes(panel, end, x);
-        put_rows(o, row, rows, &s, add);
-    }
-    if (n > 0) {
-        int8_t four[4] = {0, 0, 0, 0};
-        memcpy(four, x + terms / 4 * 4, terms % 4);
-        sums s = along_bytes(last, end, four);
-        put_rows(o, row, rows, &s, add);
-        if (panel < last) {
-            s = along_bytes(panel, last, x);
-            put_rows(o, row, rows, &s, true);
+    enum { SOME = 8 }; /* columns by way of a block of their own */
+    int32_t block[4 * SOME];
+    for (size_t j = 0; j < n; j += SOME, b = (const uint8_t *)b + SOME * step) {
+        const size_t some = n - j < SOME ? n - j : SOME;
+        c.out = block;
+        c.n = some;
+        c.row = SOME * sizeof *block;
+        c.next = sizeof *block;
+        if (bytes) {
+            write_bytes(&c, b);
+        } else {
+            write_panel(&c, b);
+        }
+        for (size_t r = 0; r < rows; r++) {
+            int32_t *o = to->out + r * to->row + j * to->col;
+            for (size_t i = 0; i < some; i++, o += to->col) {
+                *o = add ? *o + block[r * SOME + i] : block[r * SOME + i];
+            }
         }
     }
 }
 
+/* The last four terms of a column are read as a word, which may reach into the next column; the last
+ * column is copied for that. */
 static void panels_along(const side *a, size_t m, const side *b, size_t n, size_t k,
                          const place *to, bool add)
 {
     uint32_t panel[WORDS];
+    int8_t last[TERMS];
     const size_t parts = (k + TERMS - 1) / TERMS, most = ((k + parts - 1) / parts + 3) / 4 * 4;
-    for (size_t i = 0; i < m; i += 4) {
-        const size_t rows = m - i < 4 ? m - i : 4;
-        const place here = {to->out + i * to->row, to->row, to->col};
-        for (size_t p = 0; p < k; p += most) {
-            const size_t terms = k - p < most ? k - p : most;
+    for (size_t p = 0; p < k; p += most) {
+        const size_t terms = k - p < most ? k - p : most, safe = terms % 4 == 0 ? n : n - 1;
+        const int8_t *x = (const int8_t *)b->x + p;
+        const uint32_t *end = panel + (terms + 3) / 4 * BLOCK;
+        const bool adds = add || p > 0;
+        for (size_t i = 0; safe < n && i < (terms + 3) / 4 * 4; i++) {
+            last[i] = i < terms ? x[safe * b->row + i] : 0;
+        }
+        for (size_t i = 0; i < m; i += 4) {
+            const size_t rows = m - i < 4 ? m - i : 4;
+            const place here = {to->out + i * to->row, to->row, to->col};
+            const place rest = {here.out + safe * to->col, to->row, to->col};
             fill(a, moved(a->x, a->width, i * a->row + p * a->term), rows, terms, panel);
-            columns_along(panel, terms, rows, (const int8_t *)b->x + p, b->row, n, &here,
-                          add || p > 0);
+            run_columns(panel, end, rows, x, true, (ptrdiff_t)b->row, safe, &here, adds);
+            run_columns(panel, end, rows, last, true, 0, n - safe, &rest, adds);
         }
-    }
-}
-
-/* Columns of another panel: four of each `wide` words. */
-static void columns_of_panel(const uint32_t *panel, size_t wide, size_t rows, const uint32_t *packed,
-                             size_t n, const place *to, bool add)
-{
-    const size_t row = to->row, col = to->col;
-    int32_t *o = to->out;
-    for (; n > 0; packed += wide) {
-        const size_t some = n < 4 ? n : 4;
-        const uint32_t *column = packed;
-        for (size_t j = some; j > 0; j--, column += 2, o += col) {
-            const sums s = along_panel(panel, panel + wide, column);
-            put_rows(o, row, rows, &s, add);
-        }
-        n -= some;
     }
 }
 
@@ -301,13 +312,22 @@ static void panels_of_both(const side *a, size_t m, const side *b, size_t n, siz
                 const size_t rows = m - i < 4 ? m - i : 4;
                 const place here = {to->out + i * to->row + j * to->col, to->row, to->col};
                 fill(a, moved(a->x, a->width, i * a->row + p * a->term), rows, terms, panel);
-                columns_of_panel(panel, wide, rows, panel + wide, columns, &here, add || p > 0);
+                for (size_t c = 0; c < columns; c += 4) {
+                    const place four = {here.out + c * here.col, here.row, here.col};
+                    run_columns(panel, panel + wide, rows, panel + wide + c / 4 * wide, false, 8,
+                                columns - c < 4 ? columns - c : 4, &four, add || p > 0);
+                }
             }
         }
     }
 }
 
 /* ---- one row ---- */
+
+static inline void put(int32_t *o, int32_t sum, bool add)
+{
+    *o = add ? *o + sum : sum;
+}
 
 /* Four sums side by side, without the first `over`. */
 static inline void put_last(int32_t *o, size_t over, const sums *s, bool add)
