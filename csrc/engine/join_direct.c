@@ -32,27 +32,27 @@ static void lift_codes(const int8_t *m, size_t n, const lift *by, bool adds, int
 }
 
 /* Sums of two operands' codes, in halves of words, extend most and least. */
-#define FOUR_SUMS                             \
-    "ldr %[e], [%[a]], #4\n\t"                \
-    "ldr %[y], [%[b]], #4\n\t"                \
-    "sxtb16 %[o], %[e], ror #8\n\t"           \
-    "sxtb16 %[e], %[e]\n\t"                   \
-    "sxtab16 %[o], %[o], %[y], ror #8\n\t"    \
-    "sxtab16 %[e], %[e], %[y]\n\t"            \
-    "ssub16 %[y], %[e], %[o]\n\t"             \
-    "sel %[y], %[e], %[o]\n\t"                \
-    "sel %[z], %[o], %[e]\n\t"                \
-    "ssub16 %[t], %[y], %[most]\n\t"          \
-    "sel %[most], %[y], %[most]\n\t"          \
-    "ssub16 %[t], %[z], %[least]\n\t"         \
-    "sel %[least], %[least], %[z]\n\t"        \
-    "lsl %[y], %[o], %[left]\n\t"             \
-    "lsl %[t], %[e], %[left]\n\t"             \
-    "strd %[t], %[y], [%[to]], #8\n\t"        \
-    "asr %[e], %[e], #16\n\t"                 \
-    "asr %[o], %[o], #16\n\t"                 \
-    "lsl %[e], %[e], %[left]\n\t"             \
-    "lsl %[o], %[o], %[left]\n\t"             \
+#define FOUR_SUMS                          \
+    "ldr %[e], [%[a]], #4\n\t"             \
+    "ldr %[y], [%[b]], #4\n\t"             \
+    "sxtb16 %[o], %[e], ror #8\n\t"        \
+    "sxtb16 %[e], %[e]\n\t"                \
+    "sxtab16 %[o], %[o], %[y], ror #8\n\t" \
+    "sxtab16 %[e], %[e], %[y]\n\t"         \
+    "ssub16 %[y], %[e], %[o]\n\t"          \
+    "sel %[y], %[e], %[o]\n\t"             \
+    "sel %[z], %[o], %[e]\n\t"             \
+    "ssub16 %[t], %[y], %[most]\n\t"       \
+    "sel %[most], %[y], %[most]\n\t"       \
+    "ssub16 %[t], %[z], %[least]\n\t"      \
+    "sel %[least], %[least], %[z]\n\t"     \
+    "lsl %[y], %[o], %[left]\n\t"          \
+    "lsl %[t], %[e], %[left]\n\t"          \
+    "strd %[t], %[y], [%[to]], #8\n\t"     \
+    "asr %[e], %[e], #16\n\t"              \
+    "asr %[o], %[o], #16\n\t"              \
+    "lsl %[e], %[e], %[left]\n\t"          \
+    "lsl %[o], %[o], %[left]\n\t"          \
     "strd %[e], %[o], [%[to]], #8\n\t"
 
 /* Eights of two operands that are moved up by `left` >= 16: |sum| <= 2^8 times 2^left is an int32, and
@@ -62,13 +62,13 @@ static uint32_t add_eights(const int8_t *a, const int8_t *b, size_t n, int32_t l
     const int8_t *end = a + n;
     uint32_t most = 0, least = 0, e, o, y, z, t;
     if (a < end) {
-        __asm__ volatile("1:\n\t" FOUR_SUMS FOUR_SUMS "cmp %[a], %[end]\n\t"
-                         "bne 1b"
-                         : [a] "+r"(a), [b] "+r"(b), [to] "+r"(to), [most] "+r"(most),
-                           [least] "+r"(least), [e] "=&r"(e), [o] "=&r"(o), [y] "=&r"(y),
-                           [z] "=&r"(z), [t] "=&r"(t)
-                         : [end] "r"(end), [left] "r"(left)
-                         : "memory", "cc");
+        __asm__ volatile(
+            "1:\n\t" FOUR_SUMS FOUR_SUMS "cmp %[a], %[end]\n\t"
+            "bne 1b"
+            : [a] "+r"(a), [b] "+r"(b), [to] "+r"(to), [most] "+r"(most), [least] "+r"(least),
+              [e] "=&r"(e), [o] "=&r"(o), [y] "=&r"(y), [z] "=&r"(z), [t] "=&r"(t)
+            : [end] "r"(end), [left] "r"(left)
+            : "memory", "cc");
     }
     const int32_t m0 = (int16_t)(most & 0xFFFFu), m1 = (int32_t)most >> 16;
     const int32_t l0 = (int16_t)(least & 0xFFFFu), l1 = (int32_t)least >> 16;
@@ -87,8 +87,8 @@ bool qfw_join_directly(const qfw_call *call, int operands, float scale)
             return false;
         }
     }
-    const bool two = operands == 2 && by[1].left == by[2].left && by[1].left >= 16 &&
-                     by[1].left <= 22;
+    const bool two =
+        operands == 2 && by[1].left == by[2].left && by[1].left >= 16 && by[1].left <= 22;
     const size_t done = two ? n & ~(size_t)7 : 0;
     uint32_t most = 0;
     if (two) {

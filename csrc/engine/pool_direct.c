@@ -143,7 +143,8 @@ void qfw_max_pool_directly(const qfw_call *call, int32_t width)
 {
     const qfw_window *w = call->window;
     const qfw_operand *y = &call->at[0], *x = &call->at[1];
-    const ptrdiff_t channels = qfw_channels_of(call, x), size = width / 8, line = w->in_w * channels;
+    const ptrdiff_t channels = qfw_channels_of(call, x), size = width / 8,
+                    line = w->in_w * channels;
     const taps t = {w->kernel_h, w->kernel_w, w->dilation_w * channels, w->dilation_h * line};
     void *picks = qfw_has(call, 2) ? call->at[2].t.codes : NULL;
     const int bits = qfw_has(call, 2) ? call->at[2].plan->bits : 0;

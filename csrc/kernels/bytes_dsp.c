@@ -108,24 +108,24 @@ uint32_t qfw_rescale_s8_dsp(const int32_t *a, size_t n, const qfw_ratio *ratio,
 /* ---- where no code can leave its range ---- */
 
 /* Four sums at x0 .. x3 to codes in x0. */
-#define PACKED_CODES                    \
-    "bfi %[x0], %[x1], #8, #8\n\t"      \
-    "bfi %[x0], %[x2], #16, #8\n\t"     \
-    "bfi %[x0], %[x3], #24, #8\n\t"     \
-    "cmp %[a], %[end]\n\t"              \
+#define PACKED_CODES                \
+    "bfi %[x0], %[x1], #8, #8\n\t"  \
+    "bfi %[x0], %[x2], #16, #8\n\t" \
+    "bfi %[x0], %[x3], #24, #8\n\t" \
+    "cmp %[a], %[end]\n\t"          \
     "str %[x0], [%[codes]], #4\n\t"
 
 #define LIFTED(x) "lsl " x ", " x ", %[up]\n\t"
 #define HALF_UP(x) "smmla " x ", " x ", %[mult], %[half]\n\t"
 #define DOWN(x) "asr " x ", " x ", %[shift]\n\t"
-#define HALF_AWAY(x)                        \
-    "asr %[low], " x ", #31\n\t"            \
-    "add %[high], %[half], %[low]\n\t"      \
+#define HALF_AWAY(x)                            \
+    "asr %[low], " x ", #31\n\t"                \
+    "add %[high], %[half], %[low]\n\t"          \
     "smlal %[low], %[high], " x ", %[mult]\n\t" \
     "asr " x ", %[high], %[shift]\n\t"
-#define HALVED(x)                    \
+#define HALVED(x)                          \
     "add " x ", " x ", " x ", asr #31\n\t" \
-    "add " x ", " x ", %[half]\n\t"    \
+    "add " x ", " x ", %[half]\n\t"        \
     "asr " x ", " x ", %[shift]\n\t"
 #define EACH(what) what("%[x0]") what("%[x1]") what("%[x2]") what("%[x3]")
 
@@ -134,8 +134,7 @@ static void fours_halved(const int32_t *a, const int32_t *end, uint32_t shift, i
 {
     register int32_t x0 __asm__("r4"), x1 __asm__("r5"), x2 __asm__("r6"), x3 __asm__("r8");
     __asm__ volatile("1:\n\t"
-                     "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" /* */
-                     EACH(HALVED) PACKED_CODES
+                     "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" EACH(HALVED) PACKED_CODES
                      "bne 1b"
                      : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1),
                        [x2] "=&r"(x2), [x3] "=&r"(x3)
@@ -159,33 +158,31 @@ static size_t fours_within(const int32_t *a, size_t n, const dsp_ratio *r, int8_
         fours_halved(a, end, down, codes);
     } else if (ties) {
         __asm__ volatile("1:\n\t"
-                "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" /* */
-                EACH(LIFTED) EACH(HALF_AWAY) PACKED_CODES
-                "bne 1b"
-                : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
-                  [x3] "=&r"(x3), [low] "=&r"(low), [high] "=&r"(high)
-                : [end] "r"(end), [mult] "r"(r->mult), [half] "r"(r->half), [shift] "r"(r->shift),
-                  [up] "r"(r->up)
-                : "memory", "cc");
+                         "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" EACH(LIFTED)
+                             EACH(HALF_AWAY) PACKED_CODES "bne 1b"
+                         : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1),
+                           [x2] "=&r"(x2), [x3] "=&r"(x3), [low] "=&r"(low), [high] "=&r"(high)
+                         : [end] "r"(end), [mult] "r"(r->mult), [half] "r"(r->half),
+                           [shift] "r"(r->shift), [up] "r"(r->up)
+                         : "memory", "cc");
     } else if (r->up != 0) {
         __asm__ volatile("1:\n\t"
-                "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" /* */
-                EACH(LIFTED) EACH(HALF_UP) EACH(DOWN) PACKED_CODES
-                "bne 1b"
-                : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
-                  [x3] "=&r"(x3)
-                : [end] "r"(end), [mult] "r"(r->mult), [half] "r"(r->half), [shift] "r"(r->shift),
-                  [up] "r"(r->up)
-                : "memory", "cc");
+                         "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" EACH(LIFTED) EACH(HALF_UP)
+                             EACH(DOWN) PACKED_CODES "bne 1b"
+                         : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1),
+                           [x2] "=&r"(x2), [x3] "=&r"(x3)
+                         : [end] "r"(end), [mult] "r"(r->mult), [half] "r"(r->half),
+                           [shift] "r"(r->shift), [up] "r"(r->up)
+                         : "memory", "cc");
     } else {
-        __asm__ volatile("1:\n\t"
-                "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" /* */
-                EACH(HALF_UP) EACH(DOWN) PACKED_CODES
-                "bne 1b"
-                : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
-                  [x3] "=&r"(x3)
-                : [end] "r"(end), [mult] "r"(r->mult), [half] "r"(r->half), [shift] "r"(r->shift)
-                : "memory", "cc");
+        __asm__ volatile(
+            "1:\n\t"
+            "ldmia %[a]!, {%[x0], %[x1], %[x2], %[x3]}\n\t" EACH(HALF_UP) EACH(DOWN) PACKED_CODES
+            "bne 1b"
+            : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1), [x2] "=&r"(x2),
+              [x3] "=&r"(x3)
+            : [end] "r"(end), [mult] "r"(r->mult), [half] "r"(r->half), [shift] "r"(r->shift)
+            : "memory", "cc");
     }
     return n & ~(size_t)3;
 }

@@ -128,6 +128,35 @@ static uint32_t any_column(const int32_t *acc, size_t rows, size_t n, const qfw_
     return saturated;
 }
 
+/* One row: columns in order, each with its own ratio. */
+static uint32_t code_row(const int32_t *acc, size_t n, const qfw_finish *f, const uint32_t *ratios,
+                         int32_t q, int8_t *codes)
+{
+    const uint32_t *end = ratios + n;
+    const int32_t *seed = f->seed;
+    const uint8_t *shifts = f->shift;
+    uint32_t saturated = 0, *absmax = f->absmax;
+    for (size_t j = 0; ratios < end; j++, ratios++) {
+        const qfw_ratio r = {ratios[0], (uint8_t)ratios[2 * n], (uint8_t)ratios[3 * n], ratios[n]};
+        const uint32_t shift = (uint32_t)r.down - r.up;
+        int32_t a = acc[j], v;
+        a = seed != NULL ? (a >> shifts[j]) + seed[j] : a;
+        a = f->relu ? a & ~(a >> 31) : a;
+        if (absmax != NULL && qfw_abs32(a) > absmax[j]) {
+            absmax[j] = qfw_abs32(a);
+        }
+        v = r.up > 0 && shift - 1 < 30
+                ? dsp_nearest(a, (int32_t)r.mult, (int32_t)(UINT32_C(1) << (shift - 1)), shift)
+                : qfw_rescale(a, &r, QFW_HALF_AWAY, 0);
+        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
+            v = v < 0 ? -q : q;
+            saturated++;
+        }
+        codes[j] = (int8_t)v;
+    }
+    return saturated;
+}
+
 bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finish *f,
                       const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
                       uint64_t *saturated)
@@ -136,6 +165,10 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
     if (f->mask != NULL || !f->columns || rule->rounding != QFW_HALF_AWAY || rule->zp != 0 ||
         rule->qmin != -q) {
         return false;
+    }
+    if (rows == 1) {
+        *saturated += code_row(acc, n, f, ratios, q, codes);
+        return true;
     }
     for (size_t j = 0; j < n; j++) {
         const qfw_ratio ratio = {ratios[j], (uint8_t)ratios[2 * n + j], (uint8_t)ratios[3 * n + j],

@@ -258,13 +258,8 @@ static void check_finish(source *s, size_t rows, size_t n, unsigned number)
         absmax[0][j] = absmax[1][j] = below(s, 2) == 0 ? 0 : word(s) >> below(s, 32);
     }
     const bool masks = below(s, 3) == 0;
-    qfw_finish f = {seeds ? seed : NULL,
-                    seeds ? shift : NULL,
-                    below(s, 2) == 0,
-                    columns,
-                    masks ? mask : NULL,
-                    kinds[below(s, 4)],
-                    absmax[0]};
+    qfw_finish f = {seeds ? seed : NULL, seeds ? shift : NULL, below(s, 2) == 0, columns,
+                    masks ? mask : NULL, kinds[below(s, 4)],   absmax[0]};
     qfw_finish_s32_scalar(acc[0], rows, n, &f);
     f.absmax = absmax[1];
     qfw_finish_s32_dsp(acc[1], rows, n, &f);
