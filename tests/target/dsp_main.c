@@ -267,6 +267,46 @@ static void check_finish(source *s, size_t rows, size_t n, unsigned number)
     report_check(memcmp(absmax[0], absmax[1], sizeof absmax[0]) == 0, number, "finish_s32, absmax");
 }
 
+/* Codes at once against what follows a product and the requantization, one after the other. */
+static void check_finish_codes(source *s, size_t rows, size_t n, unsigned number)
+{
+    enum { ROWS = 5, WIDE = 12, ALL = ROWS * WIDE };
+    int32_t acc[ALL], kept[ALL], seed[WIDE];
+    int8_t x[ALL + 1], y[ALL + 1];
+    uint8_t shift[WIDE];
+    uint32_t absmax[2][WIDE], ratios[4 * WIDE];
+    float from[WIDE];
+    const float to = scale(s);
+    const bool seeds = below(s, 4) != 0, sizes = below(s, 2) == 0;
+    for (size_t j = 0; j < n; j++) {
+        from[j] = below(s, 6) == 0 ? to : scale(s);
+    }
+    qfw_ratios_f32_scalar(from, n, to, 8, ratios, n);
+    for (size_t i = 0; i < ALL; i++) {
+        acc[i] = kept[i] = sum(s, ratios[n + i % n]) / 4;
+    }
+    for (size_t j = 0; j < WIDE; j++) {
+        seed[j] = (int32_t)(word(s) >> (2 + below(s, 30))) - (below(s, 2) == 0 ? 0 : 1 << 20);
+        shift[j] = (uint8_t)(below(s, 5) == 0 ? below(s, 32) : 0);
+        absmax[0][j] = absmax[1][j] = below(s, 2) == 0 ? 0 : word(s) >> below(s, 32);
+    }
+    const qfw_code_rule rule = {QFW_HALF_AWAY, 0, -127, 127};
+    const qfw_ratios r = {ratios, ratios + n, ratios + 2 * n, ratios + 3 * n};
+    qfw_finish f = {
+        seeds ? seed : NULL, seeds ? shift : NULL, below(s, 2) == 0, true, NULL, 0, absmax[0]};
+    uint64_t out = 0;
+    memset(x, 0x55, sizeof x);
+    memset(y, 0x55, sizeof y);
+    qfw_finish_s32_scalar(acc, rows, n, &f);
+    const qfw_rescaling c = {acc, x, 32, 8, rows, n, r, NULL, 0};
+    const uint32_t told = qfw_rescale_rows_scalar(&c, &rule);
+    f.absmax = sizes ? absmax[1] : NULL;
+    const bool done = qfw_finish_codes(kept, rows, n, &f, ratios, &rule, y, &out);
+    report_check(done && memcmp(x, y, sizeof x) == 0 && told == out, number, "finish_codes");
+    report_check(!sizes || memcmp(absmax[0], absmax[1], sizeof absmax[0]) == 0, number,
+                 "finish_codes, absmax");
+}
+
 int main(void)
 {
     source s = {{7, 11}, 0};
@@ -291,6 +331,11 @@ int main(void)
     report_suite("finish_s32");
     for (number = 0; number < 6000; number++) {
         check_finish(&s, 1 + number / 12 % 5, 1 + number % 12, number);
+    }
+    report_suite_end(number);
+    report_suite("finish_codes");
+    for (number = 0; number < 6000; number++) {
+        check_finish_codes(&s, 1 + number / 12 % 5, 1 + number % 12, number);
     }
     report_suite_end(number);
     report_exit();
