@@ -76,11 +76,13 @@ static ptrdiff_t tile_of(const qfw_call *call)
     return call->at[3].n / sizes_of(call).in;
 }
 
-/* Rows that are made at once: kernels of a device take four of a window's at a time. */
+/* Rows that are made at once. Kernels of a device take four of a window's at a time: where a gradient
+ * comes in parts, fewer rows are a part too, and 4 i rows of it have whole bytes if some have. */
 static ptrdiff_t step_of(const qfw_call *call)
 {
     const ptrdiff_t tile = tile_of(call);
-    return QFW_DIRECT && qfw_has_window(call) && tile > 4 ? tile / 4 * 4 : tile;
+    const bool parts = tile > 4 && tile < sizes_of(call).out;
+    return QFW_DIRECT && qfw_has_window(call) && parts ? tile / 4 * 4 : tile;
 }
 
 /* Whether place `patches` has room for a patch of the image and, where `rows` rows of the gradient

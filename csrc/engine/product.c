@@ -14,6 +14,7 @@
 #include "base/round.h"
 #include "engine/convolve.h"
 #include "engine/count.h"
+#include "kernels/at_once.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
@@ -305,7 +306,6 @@ static qfw_status encode_rows(const qfw_call *call, const qfw_tensor *sums, ptrd
     return QFW_OK;
 }
 
-#if QFW_DIRECT && defined(__ARM_FEATURE_DSP)
 /* The same with what follows the sums, in one go; false: it has to be done one by one. */
 static bool finish_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t rows, ptrdiff_t row,
                         const qfw_finish *finish)
@@ -328,14 +328,6 @@ static bool finish_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t 
     qfw_count_encoded(&out, saturated);
     return true;
 }
-#else
-static bool finish_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t rows, ptrdiff_t row,
-                        const qfw_finish *finish)
-{
-    (void)call, (void)sums, (void)rows, (void)row, (void)finish;
-    return false;
-}
-#endif
 
 /* A tile of rows at a time: the sums, what follows them, and their codes. */
 static qfw_status requantize(const qfw_call *call)
@@ -365,7 +357,7 @@ static qfw_status requantize(const qfw_call *call)
         }
         sum_rows(call, i, rows, sums.codes);
         mask_rows(call, i, &f);
-        if (finish_rows(call, &sums, rows, i, &f)) {
+        if (QFW_DIRECT && finish_rows(call, &sums, rows, i, &f)) {
             continue;
         }
         QFW_K(call->kernels, finish_s32)(sums.codes, (size_t)rows, (size_t)all.n, &f);

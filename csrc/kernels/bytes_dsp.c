@@ -1,5 +1,6 @@
 /* Codes in int8 on a Cortex-M with the DSP extension. */
 #include "base/random.h"
+#include "kernels/at_once.h"
 #include "kernels/dsp.h"
 
 #if defined(__ARM_FEATURE_DSP)

@@ -1,5 +1,6 @@
 /* What follows an integer product on a Cortex-M with the DSP extension: columns one after the other,
  * so that a column's seed and absmax stay in registers. */
+#include "kernels/at_once.h"
 #include "kernels/dsp.h"
 
 #if defined(__ARM_FEATURE_DSP)

@@ -118,13 +118,6 @@ typedef struct {
 
 typedef void qfw_finish_s32_fn(int32_t *acc, size_t rows, size_t n, const qfw_finish *finish);
 
-/* What finish_s32 and, with a ratio a column (four parts of n words), rescale_rows make of rows of
- * sums, as bytes; acc stays as it is. finish->absmax may be NULL: nobody asks for it. False, and nothing
- * is written, where it does not do these; a core without the DSP extension has none. */
-bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finish *finish,
-                      const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
-                      uint64_t *saturated);
-
 /* A coefficient of the integer update (docs/numerics.md section 17):
  * term = clamp((code * mu) >> right, -limit, limit) << left; mu = 0: no term. */
 typedef struct {
@@ -188,12 +181,6 @@ typedef uint32_t qfw_absmax_s32_fn(const int32_t *a, size_t n);
 typedef uint32_t qfw_rescale_s8_fn(const int32_t *a, size_t n, const qfw_ratio *ratio,
                                    const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
                                    int8_t *codes);
-/* rescale_s8 to the nearest where every |a[i]| <= most and that leaves no code out of range: it cannot
- * be asked for each of them, so it is not counted. False, and nothing is written, where that does not
- * hold or is not known; a core without the DSP extension has none. */
-bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio, const qfw_code_rule *rule,
-                      uint32_t most, int8_t *codes);
-
 /* Rows of an outer product at scales that are known: codes[k * n + i] is what rescale_s8 makes of
  * e[k] * x[i], of scale sigma, at scale[k].
  *   most    at least every |x[i]|; |e[k]| * most < 2^31 */

@@ -59,14 +59,58 @@ static uint32_t rescale_any(const qfw_rescaling *c, size_t j, const qfw_code_rul
     return saturated;
 }
 
+/* One row in order, each code after its number is read. */
+static inline uint32_t rescale_row(const qfw_rescaling *c, size_t row, const int32_t from_width,
+                                   const int32_t to_width, int32_t q)
+{
+    const qfw_ratios *r = &c->ratios;
+    const uint32_t before = from_width == 8 ? 23 : 0;
+    uint32_t saturated = 0;
+    for (size_t j = 0, i = row * c->columns; j < c->columns; i++, j++) {
+        const uint32_t up = r->up[j], down = r->down[j], shift = down - up + before;
+        const int32_t a =
+            from_width == 8 ? ((const int8_t *)c->from)[i] : ((const int32_t *)c->from)[i];
+        const qfw_ratio ratio = {r->mult[j], (uint8_t)up, (uint8_t)down, r->limit[j]};
+        int32_t v;
+        if (up > 0 && shift - 1 < 30) {
+            v = dsp_nearest((int32_t)((uint32_t)a << before), (int32_t)ratio.mult,
+                            (int32_t)(UINT32_C(1) << (shift - 1)), shift);
+        } else {
+            v = qfw_rescale(a, &ratio, QFW_HALF_AWAY, 0);
+        }
+        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
+            v = v < 0 ? -q : q;
+            saturated++;
+        }
+        if (to_width == 8) {
+            ((int8_t *)c->to)[i] = (int8_t)v;
+        } else {
+            ((int16_t *)c->to)[i] = (int16_t)v;
+        }
+    }
+    return saturated;
+}
+
 uint32_t qfw_rescale_rows_dsp(const qfw_rescaling *c, const qfw_code_rule *rule)
 {
     const int32_t q = rule->qmax;
     if (rule->rounding != QFW_HALF_AWAY || rule->zp != 0 || rule->qmin != -q ||
-        c->from_width == 16 || c->to_width == 32 || (c->rows > 1 && c->from == c->to)) {
+        c->from_width == 16 || c->to_width == 32) {
         return qfw_rescale_rows_scalar(c, rule);
     }
     uint32_t saturated = 0;
+    if (c->rows == 1 || c->from == c->to) {
+        for (size_t i = 0; i < c->rows; i++) {
+            if (c->from_width == 8) {
+                saturated +=
+                    c->to_width == 8 ? rescale_row(c, i, 8, 8, q) : rescale_row(c, i, 8, 16, q);
+            } else {
+                saturated +=
+                    c->to_width == 8 ? rescale_row(c, i, 32, 8, q) : rescale_row(c, i, 32, 16, q);
+            }
+        }
+        return saturated;
+    }
     for (size_t j = 0; j < c->columns; j++) {
         const void *from = (const uint8_t *)c->from + j * (size_t)(c->from_width / 8);
         void *to = (uint8_t *)c->to + j * (size_t)(c->to_width / 8);

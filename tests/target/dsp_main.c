@@ -1,6 +1,7 @@
 /* Twins for the DSP extension against their definitions: every form, every tail, any alignment. */
 #include "base/random.h"
 #include "base/round.h"
+#include "kernels/at_once.h"
 #include "kernels/kernels.h"
 #include "report.h"
 
