@@ -38,4 +38,15 @@ static inline bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n,
 }
 
 #endif
+
+/* rescale_s8; absmax[at] is the largest magnitude of its numbers, if absmax is not NULL. */
+static inline uint32_t qfw_rescale_known(const qfw_kernels *kernels, const int32_t *a, size_t n,
+                                         const qfw_ratio *ratio, const qfw_code_rule *rule,
+                                         const qfw_key *key, uint64_t first, const uint32_t *absmax,
+                                         ptrdiff_t at, int8_t *codes)
+{
+    const bool within = absmax != NULL && qfw_codes_within(a, n, ratio, rule, absmax[at], codes);
+    return within ? 0 : QFW_K(kernels, rescale_s8)(a, n, ratio, rule, key, first, codes);
+}
+
 #endif

@@ -5,7 +5,6 @@
 #include "base/round.h"
 #include "kernels/at_once.h"
 #include "kernels/codes.h"
-#include "kernels/kernels.h"
 
 /* ---- runs: elements with one scale in src and one in dst ---- */
 
@@ -106,16 +105,10 @@ static void encode(const job *j, qfw_run run, ptrdiff_t to, uint64_t *saturated)
         qfw_ratio_of(from_float ? s_out : j->src->scale[run.scale], s_out, bits);
     if (!QFW_HAS_ANY_CONVERT ||
         (has_int32(j) && j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8)) {
-        const int32_t *sums = (const int32_t *)j->src->codes + run.first;
-        int8_t *codes = (int8_t *)j->dst->codes + run.first;
-        const uint32_t *most = j->hints->absmax;
-        if (most != NULL &&
-            qfw_codes_within(sums, (size_t)run.n, &ratio, &rule, most[run.scale], codes)) {
-            return;
-        }
         *saturated +=
-            QFW_K(j->kernels, rescale_s8)(sums, (size_t)run.n, &ratio, &rule, &j->how->key,
-                                          j->how->first + (uint64_t)run.first, codes);
+            qfw_rescale_known(j->kernels, (const int32_t *)j->src->codes + run.first, (size_t)run.n,
+                              &ratio, &rule, &j->how->key, j->how->first + (uint64_t)run.first,
+                              j->hints->absmax, run.scale, (int8_t *)j->dst->codes + run.first);
         return;
     }
     uint32_t u[QFW_TILE];

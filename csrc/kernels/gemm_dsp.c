@@ -212,7 +212,7 @@ void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
     const bool few = g->m < 4 && g->n >= 4 && g->b_width == 8 && g->a_col == 1;
     const bool along = g->b_width == 8 && g->b_row == 1;
     const bool across = few && g->b_col == 1;
-    if (g->k == 0) {
+    if (g->k == 0 || (g->k < 2 && !few)) { /* too short for a panel */
         qfw_gemm_s32_scalar(g, out, out_row);
         return;
     }
