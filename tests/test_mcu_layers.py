@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def added(*features: int) -> nn.Module:
     return Graph(tuple(layers), tuple(calls))
 
 
-def conv(channels: int, out: int, kernel: int, **how: int) -> nn.Module:
+def conv(channels: int, out: int, kernel: int, **how: Any) -> nn.Module:
     layer = nn.Conv2d(channels, out, kernel, **how)
     side = layer.out_shape((channels, 7, 6))
     return head(nn.Conv2d(2, channels, 1), nn.ReLU(), layer, features=int(np.prod(side)))

@@ -58,13 +58,16 @@ static inline void put_element(void *y, const int32_t width, ptrdiff_t i, int32_
 static inline void some_channels(const void *x, void *y, const int32_t width, const taps *t,
                                  ptrdiff_t c, ptrdiff_t n, void *picks, int bits, uint64_t at)
 {
-    for (; c < n; c++) {
-        int32_t best;
-        const void *from = (const uint8_t *)x + c * (width / 8);
-        const int32_t pick = largest(from, width, t, &best);
-        put_element(y, width, c, best);
+    int32_t pick[QFW_TILE];
+    for (ptrdiff_t many; c < n; c += many) {
+        many = n - c < QFW_TILE ? n - c : QFW_TILE;
+        for (ptrdiff_t k = 0; k < many; k++) {
+            int32_t best;
+            pick[k] = largest((const uint8_t *)x + (c + k) * (width / 8), width, t, &best);
+            put_element(y, width, c + k, best);
+        }
         if (picks != NULL) {
-            qfw_pack_tile(picks, at + (uint64_t)c, 1, bits, &pick);
+            qfw_pack_tile(picks, at + (uint64_t)c, (size_t)many, bits, pick);
         }
     }
 }

@@ -98,11 +98,9 @@ static qfw_code_rule rule_of(const job *j, ptrdiff_t to)
 static void encode(const job *j, qfw_run run, ptrdiff_t to, uint64_t *saturated)
 {
     const bool from_float = QFW_HAS_ANY_CONVERT && j->src->format.kind == QFW_FLOAT32;
-    const int bits = qfw_signed_bits(&j->dst->format);
-    const float s_out = j->dst->scale[to];
+    const float s_out = j->dst->scale[to], s_in = from_float ? s_out : j->src->scale[run.scale];
     const qfw_code_rule rule = rule_of(j, to);
-    const qfw_ratio ratio =
-        qfw_ratio_of(from_float ? s_out : j->src->scale[run.scale], s_out, bits);
+    const qfw_ratio ratio = qfw_ratio_of(s_in, s_out, qfw_signed_bits(&j->dst->format));
     if (!QFW_HAS_ANY_CONVERT ||
         (has_int32(j) && j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8)) {
         *saturated +=
