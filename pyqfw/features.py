@@ -226,6 +226,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "S16_S16": (16, 16) in widths,
         "F32_PRODUCT": any(op.name in ("product_f32", "gradient_f32") for op in p.ops),
         "ANY_CONVERT": not (plain and all(_is_usual(op) for op in converts)),
+        "PANELS": any_window or p.batch > 3 or any(op.params[3] > 1 for op in products),
         "ANY_WIDEN": not all(_is_folded(op) for op in widens),
     }
     last = max(i for op in p.ops for i in range(wire.PLACES) if op.has(i))

@@ -96,6 +96,9 @@
 #ifndef QFW_HAS_ANY_WIDEN /* more widening than a scale a column */
 #define QFW_HAS_ANY_WIDEN 1
 #endif
+#ifndef QFW_HAS_PANELS /* integer products of several rows that are worth a panel */
+#define QFW_HAS_PANELS 1
+#endif
 
 #if QFW_ANY_PLAN &&                                                                             \
     !(QFW_HAS_ASYM && QFW_HAS_PACKED && QFW_HAS_POW2 && QFW_HAS_HALF_EVEN && QFW_HAS_WINDOWS && \
@@ -104,7 +107,7 @@
       QFW_HAS_FIXED && QFW_HAS_ROW_SCALES && QFW_HAS_SHARED && QFW_HAS_ADAMW &&                 \
       QFW_HAS_FAR_CODES && QFW_HAS_F32_BIAS && QFW_HAS_S8_S16 && QFW_HAS_S16_S8 &&              \
       QFW_HAS_S16_S16 && QFW_HAS_F32_PRODUCT && QFW_HAS_ANY_CONVERT && QFW_HAS_ANY_WIDEN &&     \
-      QFW_PLACES == 8)
+      QFW_HAS_PANELS && QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
 

@@ -212,7 +212,7 @@ void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
     const bool few = g->m < 4 && g->n >= 4 && g->b_width == 8 && g->a_col == 1;
     const bool along = g->b_width == 8 && g->b_row == 1;
     const bool across = few && g->b_col == 1;
-    if (g->k == 0 || (g->k < 2 && !few)) { /* too short for a panel */
+    if (g->k == 0 || (!few && (g->k < 2 || !QFW_HAS_PANELS))) { /* too short for a panel */
         qfw_gemm_s32_scalar(g, out, out_row);
         return;
     }
@@ -225,6 +225,10 @@ void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
                 row_by_columns(g, a, out + i * out_row);
             }
         }
+        return;
+    }
+    if (!QFW_HAS_PANELS) {
+        qfw_gemm_s32_scalar(g, out, out_row);
         return;
     }
     const side a = {g->a, g->a_width, g->a_row, g->a_col};
