@@ -269,8 +269,12 @@ def table(rows: Sequence[Row]) -> str:
                 {None: "", True: "ok", False: "MISSED"}[r.met],
             )
         )
+    return aligned(lines, left={0, 2, 7})
+
+
+def aligned(lines: Sequence[tuple[str, ...]], left: set[int]) -> str:
+    """Lines of cells in columns, those of `left` to the left."""
     widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-    left = {0, 2, 7}
     return "\n".join(
         "  ".join(
             cell.ljust(width) if k in left else cell.rjust(width)
@@ -280,20 +284,12 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
-def put_into(
-    path: Path,
-    suite: Suite,
-    table: str,
-    machine: dict[str, str | None],
-    repeats: int,
-    notes: Sequence[str],
-) -> None:
+def put_into(path: Path, name: str, setting: str, table: str, notes: Sequence[str]) -> None:
     """Writes a suite's section of a Markdown file: the one under its heading, or a new last one."""
-    told = ", ".join(f"{key} {value}" for key, value in machine.items() if value)
     lines = [
-        f"## {suite.name}",
+        f"## {name}",
         "",
-        f"`pyqfw bench {suite.name}`: {suite.title}; {repeats} rounds. {told}.",
+        f"`pyqfw bench {name}`: {setting}.",
         "",
         "```",
         table,
@@ -306,7 +302,7 @@ def put_into(
     parts = [part.rstrip() + "\n" for part in re.split(r"^(?=## )", text, flags=re.MULTILINE)]
     section = "\n".join(lines)
     for k, part in enumerate(parts):
-        if part.startswith(f"## {suite.name}\n"):
+        if part.startswith(f"## {name}\n"):
             parts[k] = section
             break
     else:

@@ -21,6 +21,7 @@ from . import (
     bench,
     bench_gemm,
     bench_layers,
+    bench_mcu,
     bench_quant,
     bench_train,
     cli_demo,
@@ -113,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _train_parser(suites)
     cli_growth.add(suites)
+    _mcu_parser(suites)
     return parser
 
 
@@ -173,6 +175,19 @@ def _train_parser(suites: Any) -> None:
     _bench_options(t, lambda args: bench_train.suite(args.model, args.batch))
 
 
+def _mcu_parser(suites: Any) -> None:
+    m = suites.add_parser(
+        "mcu",
+        help="instructions of layers and training steps on an emulated Cortex-M",
+        description="Instructions, exact, of layers and whole training steps on an emulated "
+        "Cortex-M, beside those recorded of CMSIS-NN and AIfES. Needs pyqfw[mcu] and scikit-learn; "
+        "the Cortex-M55 is counted where arm-none-eabi-gcc and qemu-system-arm are there.",
+        epilog="example: pyqfw bench mcu --json > mcu.json",
+    )
+    _report_options(m)
+    m.set_defaults(command=_bench_mcu)
+
+
 def _bench_options(
     parser: argparse.ArgumentParser, suite: Callable[[argparse.Namespace], bench.Suite]
 ) -> None:
@@ -182,6 +197,11 @@ def _bench_options(
     )
     isas = quant.core_info()["isas"]
     parser.add_argument("--isa", choices=isas, help="use this instruction set (default: the best)")
+    _report_options(parser)
+    parser.set_defaults(command=_bench, suite=suite)
+
+
+def _report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.add_argument(
         "--into",
@@ -191,7 +211,6 @@ def _bench_options(
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 if a bar is missed or none is there"
     )
-    parser.set_defaults(command=_bench, suite=suite)
 
 
 def _batch(text: str) -> int:
@@ -273,11 +292,27 @@ def _bench(args: argparse.Namespace) -> int:
         print(bench.table(rows))
         print("\n" + "\n".join(notes))
     if args.into:
-        bench.put_into(Path(args.into), suite, bench.table(rows), machine, args.repeats, notes)
+        told = ", ".join(f"{key} {value}" for key, value in machine.items() if value)
+        setting = f"{suite.title}; {args.repeats} rounds. {told}"
+        bench.put_into(Path(args.into), suite.name, setting, bench.table(rows), notes)
     return _checked(suite.name, rows) if args.check else 0
 
 
-def _checked(suite: str, rows: Sequence[bench.Row]) -> int:
+def _bench_mcu(args: argparse.Namespace) -> int:
+    rows = bench_mcu.run(_progress())
+    compiler = bench_mcu.compiler()
+    if args.json:
+        content = {"suite": "mcu", "compiler": compiler, "notes": bench_mcu.NOTES}
+        print(json.dumps({**content, "rows": bench_mcu.to_json(rows)}, indent=2))
+    else:
+        print(f"{compiler}\n\n{bench_mcu.table(rows)}\n\n" + "\n".join(bench_mcu.NOTES))
+    if args.into:
+        setting = f"emulated; {compiler}"
+        bench.put_into(Path(args.into), "mcu", setting, bench_mcu.table(rows), bench_mcu.NOTES)
+    return _checked("mcu", rows) if args.check else 0
+
+
+def _checked(suite: str, rows: Sequence[bench.Row] | Sequence[bench_mcu.Row]) -> int:
     """The exit status: 0 if there are bars and all are met."""
     missed = [row.name for row in rows if row.met is False]
     if missed:

@@ -281,6 +281,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "S16_S16": (16, 16) in widths,
         "F32_PRODUCT": any(op.name in ("product_f32", "gradient_f32") for op in p.ops),
         "ANY_CONVERT": not (plain and all(_is_usual(op) for op in converts)),
+        "PANELS": any_window or p.batch > 3 or any(op.params[3] > 1 for op in products),
         "ANY_WIDEN": not all(_is_folded(op) for op in widens),
         "ANY_QUANTIZE": not plain
         or any(op.of(1).kind == _FLOAT32 and op.of(0).rounding != _HALF_AWAY for op in converts),
@@ -288,6 +289,9 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
             _rounds_plainly(op) for op in [*widens, *products] + [c for c in converts if c.has(2)]
         ),
         "BATCH": p.batch > 1,
+        "FEW_COLUMNS": any_window
+        or p.batch > 1
+        or any(op.of(0).row // (op.params[3] or 1) < 4 or op.params[3] > 1 for op in products),
         "BYTE_ROWS": any_window
         or any(not _is_along_rows(op) for op in summed if _pair(op) == (8, 8)),
         "WIDE_DOTS": any_window or any(_is_along_rows(op) and _pair(op) != (8, 8) for op in summed),

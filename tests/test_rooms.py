@@ -190,10 +190,10 @@ def list_faults(listed: str, texts: dict[str, str]) -> list[str]:
     kernels, wide, dsp, numbers, ops, faults = [], [], [], [], [], []
     for macro, text in lines:
         arguments = [a.strip() for a in re.sub(r"\([^()]*\)", "()", text).split(",")]
-        if re.fullmatch("QFW_KERNEL(_512|_DSP)?", macro) and len(arguments) == 1:
+        if re.fullmatch("QFW_KERNEL(_512|_DSP|_M)?", macro) and len(arguments) == 1:
             kernels.append(arguments[0])
-            wide += arguments if macro != "QFW_KERNEL" else []
-            dsp += arguments if macro == "QFW_KERNEL_DSP" else []
+            wide += arguments if macro in ("QFW_KERNEL_512", "QFW_KERNEL_DSP") else []
+            dsp += arguments if macro in ("QFW_KERNEL_DSP", "QFW_KERNEL_M") else []
         elif macro == "QFW_OP" and len(arguments) == 10:
             numbers.append(int(arguments[0]))
             ops.append(arguments[1])

@@ -111,6 +111,9 @@
 #ifndef QFW_HAS_BATCH /* steps of several rows */
 #define QFW_HAS_BATCH 1
 #endif
+#ifndef QFW_HAS_FEW_COLUMNS /* products of int8 with fewer than four columns */
+#define QFW_HAS_FEW_COLUMNS 1
+#endif
 #ifndef QFW_HAS_BYTE_ROWS /* products of int8 that do not go along the rows of both */
 #define QFW_HAS_BYTE_ROWS 1
 #endif
@@ -119,6 +122,9 @@
 #endif
 #ifndef QFW_HAS_ANY_WIDEN /* more widening than a scale a column */
 #define QFW_HAS_ANY_WIDEN 1
+#endif
+#ifndef QFW_HAS_PANELS /* integer products of several rows that are worth a panel */
+#define QFW_HAS_PANELS 1
 #endif
 
 #if QFW_ANY_PLAN &&                                                                             \
@@ -130,7 +136,7 @@
       QFW_HAS_S16_S16 && QFW_HAS_F32_PRODUCT && QFW_HAS_ANY_CONVERT && QFW_HAS_ANY_WIDEN &&     \
       QFW_HAS_ANY_MOVE && QFW_HAS_ANY_QUANTIZE && QFW_HAS_ANY_ROWS && QFW_HAS_BATCH &&          \
       QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_HAS_F32_MASK && QFW_HAS_POOLED &&           \
-      QFW_PLACES == 8)
+      QFW_HAS_PANELS && QFW_HAS_FEW_COLUMNS && QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
 

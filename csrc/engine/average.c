@@ -229,7 +229,10 @@ qfw_status qfw_op_avg_pool_s32(const qfw_call *call)
     for (int k = 0; k < QFW_PIECE; k++) {
         ones[k] = 1;
     }
-    while (next_of(call, channels, &p)) {
+    const bool directly = QFW_DIRECT && divisor != 0 && (call->op->flags & ADAPTIVE) == 0 &&
+                          qfw_pools_directly(call->window) &&
+                          qfw_sum_pool_directly(call, acc->absmax);
+    while (!directly && next_of(call, channels, &p)) {
         int32_t *y = (int32_t *)acc->t.codes + qfw_piece_at(call->window, &p, channels);
         memset(sums, 0, sizeof sums);
         sum_piece(call, &h, &v, &p, ones, sums);
@@ -244,7 +247,9 @@ qfw_status qfw_op_avg_pool_s32(const qfw_call *call)
     const float s = x->t.scale[0];
     acc->t.scale[0] =
         divisor != 0 ? qfw_scale_quot(s, (float)divisor) : qfw_scale_lift(s, -(int32_t)extra);
-    acc->absmax[0] = QFW_K(call->kernels, absmax_s32)(acc->t.codes, (size_t)acc->n);
+    if (!directly) {
+        acc->absmax[0] = QFW_K(call->kernels, absmax_s32)(acc->t.codes, (size_t)acc->n);
+    }
     return QFW_OK;
 }
 

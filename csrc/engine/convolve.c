@@ -162,7 +162,16 @@ static void turn_weights(const qfw_convolution *c)
 {
     const ptrdiff_t taps = qfw_taps(c->window), o = c->a_channels, n = c->channels;
     const size_t bytes = (size_t)(c->b_width / 8);
-    for (ptrdiff_t i = 0; i < n; i++) {
+    uint8_t *to = c->scratch;
+    for (ptrdiff_t i = 0; bytes == 1 && i < n; i++) {
+        for (ptrdiff_t tap = taps - 1; tap >= 0; tap--) {
+            const uint8_t *from = (const uint8_t *)c->b + tap * n + i;
+            for (ptrdiff_t k = 0; k < o; k++) {
+                *to++ = from[k * taps * n];
+            }
+        }
+    }
+    for (ptrdiff_t i = 0; bytes != 1 && i < n; i++) {
         for (ptrdiff_t tap = 0; tap < taps; tap++) {
             for (ptrdiff_t k = 0; k < o; k++) {
                 memcpy(c->scratch + (size_t)((i * taps + tap) * o + k) * bytes,
@@ -177,7 +186,9 @@ static void back_turned(const qfw_convolution *c, const qfw_window *turned, ptrd
 {
     qfw_convolution forward = *c;
     const ptrdiff_t bytes = qfw_turned_bytes(c);
-    turn_weights(c);
+    if (!QFW_DIRECT || first == 0) { /* a device's tiles come in order, and scratch stays */
+        turn_weights(c);
+    }
     forward.window = turned;
     forward.b = c->scratch;
     forward.scratch = c->scratch + bytes;

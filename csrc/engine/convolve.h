@@ -34,6 +34,8 @@ void qfw_convolve_gradient(const qfw_convolution *c, ptrdiff_t terms, ptrdiff_t 
 
 /* The same three where each channel has a group of its own. */
 void qfw_depthwise(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n, void *out);
+bool qfw_depthwise_directly(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n,
+                            void *out); /* false: it does not do these */
 void qfw_depthwise_back(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n, void *out);
 void qfw_depthwise_gradient(const qfw_convolution *c, ptrdiff_t samples, ptrdiff_t first,
                             ptrdiff_t n, void *out);

@@ -82,6 +82,9 @@ static void back_line(const qfw_convolution *c, const qfw_line *at, void *out)
 void qfw_depthwise(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n, void *out)
 {
     const qfw_window *w = c->window;
+    if (QFW_DIRECT && qfw_depthwise_directly(c, first, n, out)) {
+        return;
+    }
     memset(out, 0, (size_t)(n * c->channels) * 4);
     for (ptrdiff_t i = 0; i < n;) {
         const qfw_line at = qfw_line_at(w->out_w, w->out_h, first + i, n - i);

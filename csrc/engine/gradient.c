@@ -13,6 +13,15 @@
 #include "engine/tiles.h"
 #include "kernels/codes.h"
 
+/* Rows that are made at once. Kernels of a device take four of a window's at a time: where a gradient
+ * comes in parts, fewer rows are a part too, and 4 i rows of it have whole bytes if some have. */
+static ptrdiff_t step_of(const qfw_call *call)
+{
+    const ptrdiff_t tile = tile_of(call);
+    const bool parts = tile > 4 && tile < sizes_of(call).out;
+    return QFW_DIRECT && qfw_has_window(call) && parts ? tile / 4 * 4 : tile;
+}
+
 static void sum_rows(const qfw_call *call, sizes s, ptrdiff_t first, ptrdiff_t n, int32_t *sum)
 {
     const qfw_operand *e = &call->at[1];
@@ -116,7 +125,7 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
     }
     const bool apart = !qfw_adds(call) && call->op->param[SHIFT] == 0 &&
                        s.terms <= qfw_param_size(call->op, CHUNK);
-    const ptrdiff_t tile = tile_of(call), most = qfw_rows_at_once(s.in, tile, apart);
+    const ptrdiff_t tile = step_of(call), most = qfw_rows_at_once(s.in, tile, apart);
     float *joint = call->at[4].t.codes;
     int32_t room[QFW_TILE_ROOM];
     for (ptrdiff_t o = 0; o < s.out; o += most) {
@@ -159,7 +168,7 @@ qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
     if (!QFW_HAS_ANY_MOVE) {
         return QFW_E_PLAN;
     }
-    const ptrdiff_t tile = tile_of(call);
+    const ptrdiff_t tile = step_of(call);
     for (ptrdiff_t o = 0; o < s.out; o += tile) {
         const ptrdiff_t n = s.out - o < tile ? s.out - o : tile;
         const qfw_tensor acc = accumulate(call, UPDATE_PATCHES, o, n, call->at[3].t.codes);

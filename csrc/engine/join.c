@@ -3,6 +3,7 @@
  *
  * join_s32, join_f32: sums, then one to seven operands.
  * param[0]: 0 they are added; else the positions of a row at each of which they lie side by side. */
+#include "engine/join.h"
 #include "base/round.h"
 #include "engine/rescale.h"
 #include "kernels/codes.h"
@@ -106,14 +107,19 @@ static float common_scale(const qfw_call *call)
 /* |v| < 2^26 for each operand: the sum of seven is an int32. */
 qfw_status qfw_op_join_s32(const qfw_call *call)
 {
-    enum { WIDE = 28, MOST = (1 << 27) - 1 };
+    enum { MOST = (1 << (QFW_JOIN_BITS - 1)) - 1 };
     const qfw_operand *acc = &call->at[0];
     const qfw_code_rule rule = {QFW_HALF_AWAY, 0, -MOST, MOST};
     const float scale = common_scale(call);
     int32_t m[QFW_TILE];
+    if (QFW_DIRECT && call->op->param[0] == 0 &&
+        qfw_join_directly(call, operands_of(call), scale)) {
+        acc->t.scale[0] = scale;
+        return QFW_OK;
+    }
     for (int i = 1; i <= operands_of(call); i++) {
         const place p = place_of(call, i);
-        const qfw_ratio ratio = qfw_ratio_of(call->at[i].t.scale[0], scale, WIDE);
+        const qfw_ratio ratio = qfw_ratio_of(call->at[i].t.scale[0], scale, QFW_JOIN_BITS);
         const bool adds = i > 1 && call->op->param[0] == 0;
         for (ptrdiff_t k = 0; k < p.pieces; k++) {
             int32_t *to = (int32_t *)acc->t.codes + k * p.row + p.from;

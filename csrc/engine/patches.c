@@ -41,20 +41,27 @@ static span inside(ptrdiff_t start, ptrdiff_t step, ptrdiff_t n, ptrdiff_t size)
     return s;
 }
 
+/* Also where the compiler is told that there is no library. */
+#if defined(__GNUC__)
+#define COPY __builtin_memcpy
+#else
+#define COPY memcpy
+#endif
+
 /* A copy of a few bytes: pieces of constant size, the last of which may overlap the one before. */
 static inline void copy(uint8_t *to, const uint8_t *from, ptrdiff_t n)
 {
     if (n >= 16) {
         for (ptrdiff_t i = 0; i < n - 16; i += 16) {
-            memcpy(to + i, from + i, 16);
+            COPY(to + i, from + i, 16);
         }
-        memcpy(to + n - 16, from + n - 16, 16);
+        COPY(to + n - 16, from + n - 16, 16);
     } else if (n >= 8) {
-        memcpy(to, from, 8);
-        memcpy(to + n - 8, from + n - 8, 8);
+        COPY(to, from, 8);
+        COPY(to + n - 8, from + n - 8, 8);
     } else if (n >= 4) {
-        memcpy(to, from, 4);
-        memcpy(to + n - 4, from + n - 4, 4);
+        COPY(to, from, 4);
+        COPY(to + n - 4, from + n - 4, 4);
     } else {
         for (ptrdiff_t i = 0; i < n; i++) {
             to[i] = from[i];
@@ -164,7 +171,9 @@ static qfw_stretch gathered(const qfw_patches *p, ptrdiff_t group, ptrdiff_t fir
     const qfw_window *w = p->window;
     const ptrdiff_t k = qfw_taps(w) * (p->channels / w->groups);
     const bool columns = p->channels == 1 && w->stride_w == 1;
-    const ptrdiff_t n = least(most, p->scratch_bytes / (k * p->bytes));
+    const ptrdiff_t room = p->scratch_bytes / (k * p->bytes);
+    /* Kernels of a device take four rows at a time. */
+    const ptrdiff_t n = least(most, QFW_DIRECT && room > 4 ? room / 4 * 4 : room);
     const qfw_stretch s = {p->scratch, columns ? 1 : (size_t)k, columns ? (size_t)n : 1, n};
     for (ptrdiff_t i = 0; i < n;) {
         const ptrdiff_t row = (first + i) / w->out_w, column = (first + i) % w->out_w;

@@ -120,7 +120,11 @@ qfw_status qfw_op_max_pool(const qfw_call *call)
     if (qfw_has(call, 2)) {
         ((uint8_t *)picks->t.codes)[qfw_codes_bytes(picks) - 1] = 0; /* after the last one */
     }
-    while (qfw_next_piece(w, call->rows, channels, &p)) {
+    const bool directly = QFW_DIRECT && x->plan->kind != QFW_FLOAT32 && qfw_pools_directly(w);
+    if (directly) {
+        qfw_max_pool_directly(call, width_of(x));
+    }
+    while (!directly && qfw_next_piece(w, call->rows, channels, &p)) {
         const ptrdiff_t at = qfw_piece_at(w, &p, channels);
         const size_t n = (size_t)(p.count * p.n);
         largest_of(&image, &p, best, pick);

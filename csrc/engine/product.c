@@ -14,6 +14,7 @@
 #include "base/round.h"
 #include "engine/convolve.h"
 #include "engine/count.h"
+#include "kernels/at_once.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
@@ -317,6 +318,29 @@ qfw_status qfw_product_encode(const qfw_call *call, const qfw_tensor *sums, ptrd
     return QFW_OK;
 }
 
+/* The same with what follows the sums, in one go; false: it has to be done one by one. */
+static bool finish_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t rows, ptrdiff_t row,
+                        const qfw_finish *finish)
+{
+    qfw_operand out = call->at[0];
+    const ptrdiff_t n = sizes_of(call).n;
+    qfw_code_rule rule = {(qfw_rounding)out.plan->rounding, 0, 0, 0};
+    qfw_finish f = *finish;
+    uint64_t saturated = 0;
+    qfw_code_range(&out.t.format, &rule.qmin, &rule.qmax);
+    f.absmax = QFW_HAS_HINDSIGHT && qfw_has(call, 7) ? f.absmax : NULL;
+    out.t.codes = (uint8_t *)out.t.codes + row * n;
+    if (ratio_bytes(call) == 0 || qfw_slot(&out.t.format) != 8 ||
+        !qfw_finish_codes(sums->codes, (size_t)rows, (size_t)n, &f, call->at[5].t.codes, &rule,
+                          out.t.codes, &saturated)) {
+        return false;
+    }
+    const qfw_layout flat = {1, rows * n, 1, rows * n, 0, 0};
+    out.t.layout = flat;
+    qfw_count_encoded(&out, saturated);
+    return true;
+}
+
 /* A tile of rows at a time: the sums, what follows them, and their codes. */
 static qfw_status requantize(const qfw_call *call)
 {
@@ -346,6 +370,9 @@ static qfw_status requantize(const qfw_call *call)
         }
         qfw_product_sums(call, i, rows, sums.codes);
         qfw_product_mask(call, i, &f);
+        if (QFW_DIRECT && finish_rows(call, &sums, rows, i, &f)) {
+            continue;
+        }
         QFW_K(call->kernels, finish_s32)(sums.codes, (size_t)rows, (size_t)all.n, &f);
         QFW_TRY(qfw_product_encode(call, &sums, i));
     }

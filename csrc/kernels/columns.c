@@ -1,6 +1,7 @@
 /* Accumulators and scales that go by column, or by element. */
 #include "base/layout.h"
 #include "base/round.h"
+#include "kernels/at_once.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
@@ -160,8 +161,8 @@ qfw_status qfw_convert_sums(const qfw_kernels *kernels, const qfw_tensor *src,
         dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(dst->format.pow2));
     }
     const qfw_ratio ratio = qfw_ratio_of(src->scale[0], dst->scale[0], dst->format.bits);
-    *saturated += QFW_K(kernels, rescale_s8)(src->codes, (size_t)qfw_elements(&src->layout), &ratio,
-                                             &rule, &how->key, how->first, dst->codes);
+    *saturated += qfw_rescale_known(kernels, src->codes, (size_t)qfw_elements(&src->layout), &ratio,
+                                    &rule, &how->key, how->first, hints->absmax, 0, dst->codes);
     return QFW_OK;
 }
 

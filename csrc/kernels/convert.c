@@ -3,6 +3,7 @@
 #include "base/layout.h"
 #include "base/random.h"
 #include "base/round.h"
+#include "kernels/at_once.h"
 #include "kernels/codes.h"
 
 /* ---- runs: elements with one scale in src and one in dst ---- */
@@ -97,15 +98,14 @@ static qfw_code_rule rule_of(const job *j, ptrdiff_t to)
 static void encode(const job *j, qfw_run run, ptrdiff_t to, uint64_t *saturated)
 {
     const bool from_float = j->src->format.kind == QFW_FLOAT32;
-    const int bits = qfw_signed_bits(&j->dst->format);
-    const float s_out = j->dst->scale[to];
+    const float s_out = j->dst->scale[to], s_in = from_float ? s_out : j->src->scale[run.scale];
     const qfw_code_rule rule = rule_of(j, to);
-    const qfw_ratio ratio =
-        qfw_ratio_of(from_float ? s_out : j->src->scale[run.scale], s_out, bits);
+    const qfw_ratio ratio = qfw_ratio_of(s_in, s_out, qfw_signed_bits(&j->dst->format));
     if (has_int32(j) && j->dst->format.kind == QFW_SYM && qfw_slot(&j->dst->format) == 8) {
-        *saturated += QFW_K(j->kernels, rescale_s8)(
-            (const int32_t *)j->src->codes + run.first, (size_t)run.n, &ratio, &rule, &j->how->key,
-            j->how->first + (uint64_t)run.first, (int8_t *)j->dst->codes + run.first);
+        *saturated +=
+            qfw_rescale_known(j->kernels, (const int32_t *)j->src->codes + run.first, (size_t)run.n,
+                              &ratio, &rule, &j->how->key, j->how->first + (uint64_t)run.first,
+                              j->hints->absmax, run.scale, (int8_t *)j->dst->codes + run.first);
         return;
     }
     uint32_t u[QFW_TILE];

@@ -1,15 +1,17 @@
-/* Instructions of a Cortex-M's DSP extension. */
+/* The DSP extension of a Cortex-M, for the twins that use it. Instructions are written out, since not
+ * every compiler's arm_acle.h has them. */
 #ifndef QFW_KERNELS_DSP_H
 #define QFW_KERNELS_DSP_H
 
-#include "base/fixed.h"
+#include "base/round.h"
+#include "kernels/kernels.h"
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Four codes of any alignment. */
-static inline uint32_t dsp_four(const int8_t *x)
+/* Four codes, two of 16 bits: of any alignment, in one load. */
+static inline uint32_t dsp_word(const void *x)
 {
-    const uint8_t *b = (const uint8_t *)x;
+    const uint8_t *b = x;
     return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
@@ -25,6 +27,21 @@ static inline uint32_t dsp_odd(uint32_t four)
 {
     uint32_t two;
     __asm__("sxtb16 %0, %1, ror #8" : "=r"(two) : "r"(four));
+    return two;
+}
+
+/* The low halves of x and y, x's below; the high halves. */
+static inline uint32_t dsp_lows(uint32_t x, uint32_t y)
+{
+    uint32_t two;
+    __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(two) : "r"(x), "r"(y));
+    return two;
+}
+
+static inline uint32_t dsp_highs(uint32_t x, uint32_t y)
+{
+    uint32_t two;
+    __asm__("pkhtb %0, %1, %2, asr #16" : "=r"(two) : "r"(y), "r"(x));
     return two;
 }
 
@@ -101,6 +118,42 @@ static inline uint32_t dsp_no_least(uint32_t four)
     uint32_t v;
     __asm__("qsub8 %0, %1, %2\n\tqadd8 %0, %0, %2" : "=&r"(v) : "r"(four), "r"(0x01010101u));
     return v;
+}
+
+/* ---- requantization: the rescaling of base/round.h in fewer steps ----
+ *
+ * With P = a mult the definition's result to the nearest is sign(a) ((|P| 2^up / 2^32 + 2^(down-1)) >>
+ * down), every division a floor; that is floor((P - [a < 0] + 2^(31+s)) / 2^(32+s)), s = down - up,
+ * and what is random adds r 2^(32-up), r < 2^down, in the place of 2^(31+s). P has 62 bits, so |a| <=
+ * limit need not hold: where it does not, the definition's result leaves the codes, and one that is
+ * larger does so too. That is proved for up >= 1; for up = 0 only -2^31 is beyond the limit, and the
+ * definition is called.
+ *
+ * Where s < 1, a is moved up before: by 23 if it has 8 bits, by 15 if 16, else by `up` after the clamp,
+ * and s grows by as much. */
+typedef struct {
+    int32_t mult, half; /* half = 2^(shift-1) */
+    uint32_t up, shift; /* of a before, of the high word after */
+} dsp_ratio;
+
+/* Whether numbers of `width` bits can be rescaled so, without a clamp. */
+static inline bool dsp_takes(uint32_t mult, uint32_t up, uint32_t down, int32_t width,
+                             dsp_ratio *to)
+{
+    const uint32_t before = width == 8 ? 23 : width == 16 ? 15 : 0, shift = down - up + before;
+    to->mult = (int32_t)mult;
+    to->up = before;
+    to->shift = shift;
+    to->half = (int32_t)(UINT32_C(1) << ((shift - 1) & 31));
+    return up > 0 && shift - 1 < 30; /* wraps where it would be below 1 */
+}
+
+/* Of x = a << up. */
+static inline int32_t dsp_nearest(int32_t x, int32_t mult, int32_t half, uint32_t shift)
+{
+    int32_t low = x >> 31, high = half + low;
+    __asm__("smlal %0, %1, %2, %3" : "+r"(low), "+r"(high) : "r"(x), "r"(mult));
+    return high >> shift;
 }
 
 #endif

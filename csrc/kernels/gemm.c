@@ -89,9 +89,9 @@
         }                                                                               \
     }
 
-/* Firmware for a core with the DSP extension has a twin for the dots of int8. */
+/* Firmware for a core with the DSP extension has a twin for the dots of int8, but for few columns. */
 #if QFW_DIRECT && defined(__ARM_FEATURE_DSP)
-enum { BYTE_DOTS = 0 };
+enum { BYTE_DOTS = QFW_HAS_FEW_COLUMNS };
 #else
 enum { BYTE_DOTS = 1 };
 #endif

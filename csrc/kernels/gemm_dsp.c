@@ -1,51 +1,147 @@
-/* Products of int8 with the DSP extension of a Cortex-M: two terms an instruction. */
-#include "kernels/kernels.h"
+/* Integer products with the DSP extension of a Cortex-M: two terms an instruction.
+ *
+ * Four rows of a are widened to 16 bits into a panel, some terms at a time, and every column of b goes
+ * over it: a code of b is read and widened once for four sums. Where a has one row and the codes of b
+ * that it meets lie in order, four of b's columns share what is read of a; where columns lie side by
+ * side, they are the rows of the panel. Sums are exact in any order. */
+#include "kernels/panel_dsp.h"
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Four codes of any alignment. */
-static inline uint32_t four_at(const int8_t *x)
+/* The last four terms of a column are read as a word, which may reach into the next column; the last
+ * column is copied for that. */
+static void panels_along(const side *a, size_t m, const side *b, size_t n, size_t k,
+                         const place *to, bool add)
 {
-    const uint8_t *b = (const uint8_t *)x;
-    return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    uint32_t panel[WORDS];
+    int8_t last[TERMS];
+    const size_t parts = (k + TERMS - 1) / TERMS, most = ((k + parts - 1) / parts + 3) / 4 * 4;
+    for (size_t p = 0; p < k; p += most) {
+        const size_t terms = k - p < most ? k - p : most, safe = terms % 4 == 0 ? n : n - 1;
+        const int8_t *x = (const int8_t *)b->x + p;
+        const uint32_t *end = panel + (terms + 3) / 4 * BLOCK;
+        const bool adds = add || p > 0;
+        for (size_t i = 0; safe < n && i < (terms + 3) / 4 * 4; i++) {
+            last[i] = i < terms ? x[safe * b->row + i] : 0;
+        }
+        for (size_t i = 0; i < m; i += 4) {
+            const size_t rows = m - i < 4 ? m - i : 4;
+            const place here = {to->out + i * to->row, to->row, to->col};
+            const place rest = {here.out + safe * to->col, to->row, to->col};
+            fill(a, moved(a->x, a->width, i * a->row + p * a->term), rows, terms, panel);
+            run_columns(panel, end, rows, x, true, (ptrdiff_t)b->row, safe, &here, adds);
+            run_columns(panel, end, rows, last, true, 0, n - safe, &rest, adds);
+        }
+    }
 }
 
-/* Codes 0 and 2 of four, as two numbers of 16 bits; codes 1 and 3. */
-static inline uint32_t even(uint32_t four)
+/* Both sides in panels: few terms at a time, of as many columns as there is room for. */
+static void panels_of_both(const side *a, size_t m, const side *b, size_t n, size_t k,
+                           const place *to, bool add)
 {
-    uint32_t two;
-    __asm__("sxtb16 %0, %1" : "=r"(two) : "r"(four));
-    return two;
+    uint32_t panel[WORDS];
+    for (size_t p = 0; p < k; p += FEW_TERMS) {
+        const size_t terms = k - p < FEW_TERMS ? k - p : FEW_TERMS, wide = (terms + 3) / 4 * BLOCK;
+        const size_t most = (WORDS / wide - 1) * 4;
+        for (size_t j = 0; j < n; j += most) {
+            const size_t columns = n - j < most ? n - j : most;
+            const void *x = moved(b->x, b->width, j * b->row + p * b->term);
+            for (size_t c = 0; c < columns; c += 4, x = moved(x, b->width, 4 * b->row)) {
+                const size_t some = columns - c < 4 ? columns - c : 4;
+                fill(b, x, some, terms, panel + wide + c / 4 * wide);
+            }
+            for (size_t i = 0; i < m; i += 4) {
+                const size_t rows = m - i < 4 ? m - i : 4;
+                const place here = {to->out + i * to->row + j * to->col, to->row, to->col};
+                fill(a, moved(a->x, a->width, i * a->row + p * a->term), rows, terms, panel);
+                for (size_t c = 0; c < columns; c += 4) {
+                    const place four = {here.out + c * here.col, here.row, here.col};
+                    run_columns(panel, panel + wide, rows, panel + wide + c / 4 * wide, false, 8,
+                                columns - c < 4 ? columns - c : 4, &four, add || p > 0);
+                }
+            }
+        }
+    }
 }
 
-static inline uint32_t odd(uint32_t four)
+/* ---- one row ---- */
+
+static inline void put(int32_t *o, int32_t sum, bool add)
 {
-    uint32_t two;
-    __asm__("sxtb16 %0, %1, ror #8" : "=r"(two) : "r"(four));
-    return two;
+    *o = add ? *o + sum : sum;
 }
 
-/* sum + both products. */
-static inline int32_t twice(uint32_t x, uint32_t y, int32_t sum)
+/* Four sums side by side, without the first `over`. */
+static inline void put_last(int32_t *o, size_t over, const sums *s, bool add)
 {
-    int32_t v;
-    __asm__("smlad %0, %1, %2, %3" : "=r"(v) : "r"(x), "r"(y), "r"(sum));
-    return v;
+    if (over == 0) {
+        put(o, s->s0, add);
+    }
+    if (over < 2) {
+        put(o + 1, s->s1, add);
+    }
+    if (over < 3) {
+        put(o + 2, s->s2, add);
+    }
+    put(o + 3, s->s3, add);
 }
 
-/* Sums of a row of a with four rows of b, `next` apart: what is read of a serves them all. */
-static void four_dots(const int8_t *a, const int8_t *b, size_t next, size_t n, int32_t *sum)
+#if defined(__ARM_FEATURE_MVE)
+/* A row of bytes by four of b, `next` apart: sixteen terms at a time, the last ones predicated. */
+static sums one_by_four(const int8_t *a, const int8_t *b, size_t next, size_t k)
 {
-    const int8_t *b3 = b + 3 * next, *last = a + (n & ~(size_t)3), *end = a + n;
+    register const int8_t *at __asm__("r0") = a, *b0 __asm__("r1") = b;
+    register const int8_t *b1 __asm__("r2") = b + next, *b2 __asm__("r3") = b + 2 * next;
+    register const int8_t *b3 __asm__("r5") = b + 3 * next;
+    register int32_t s0 __asm__("r4") = 0, s1 __asm__("r6") = 0, s2 __asm__("r8") = 0;
+    register int32_t s3 __asm__("r10") = 0;
+    __asm__ volatile("dlstp.8 lr, %[k]\n"
+                     "1:\n\t"
+                     "vldrb.8 q0, [%[a]], #16\n\t"
+                     "vldrb.8 q1, [%[b0]], #16\n\t"
+                     "vmlava.s8 %[s0], q0, q1\n\t"
+                     "vldrb.8 q2, [%[b1]], #16\n\t"
+                     "vmlava.s8 %[s1], q0, q2\n\t"
+                     "vldrb.8 q3, [%[b2]], #16\n\t"
+                     "vmlava.s8 %[s2], q0, q3\n\t"
+                     "vldrb.8 q1, [%[b3]], #16\n\t"
+                     "vmlava.s8 %[s3], q0, q1\n\t"
+                     "letp lr, 1b"
+                     : [a] "+r"(at), [b0] "+r"(b0), [b1] "+r"(b1), [b2] "+r"(b2), [b3] "+r"(b3),
+                       [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2), [s3] "+r"(s3)
+                     : [k] "r"(k)
+                     : "lr", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10",
+                       "s11", "s12", "s13", "s14", "s15", "memory", "cc");
+    const sums s = {s0, s1, s2, s3};
+    return s;
+}
+#else
+#define SUM_OF_ROW(from, sum)                 \
+    "ldr %[w], " from "\n\t"                  \
+    "sxtb16 %[t], %[w]\n\t"                   \
+    "sxtb16 %[w], %[w], ror #8\n\t"           \
+    "smlad " sum ", %[x0], %[t], " sum "\n\t" \
+    "smlad " sum ", %[x1], %[w], " sum "\n\t"
+
+/* A row of bytes by four of b, `next` apart. */
+static sums one_by_four(const int8_t *a, const int8_t *b, size_t next, size_t k)
+{
+    const int8_t *b3 = b + 3 * next, *last = a + (k & ~(size_t)3), *end = a + k;
     int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    for (; a < last; a += 4, b += 4, b3 += 4) {
-        const uint32_t x = four_at(a), x0 = even(x), x1 = odd(x);
-        const uint32_t w0 = four_at(b), w1 = four_at(b + next), w2 = four_at(b + 2 * next);
-        const uint32_t w3 = four_at(b3);
-        s0 = twice(x1, odd(w0), twice(x0, even(w0), s0));
-        s1 = twice(x1, odd(w1), twice(x0, even(w1), s1));
-        s2 = twice(x1, odd(w2), twice(x0, even(w2), s2));
-        s3 = twice(x1, odd(w3), twice(x0, even(w3), s3));
+    uint32_t x0, x1, w, t;
+    if (a < last) {
+        __asm__(
+            "1:\n\t"
+            "ldr %[x0], [%[a]], #4\n\t"
+            "sxtb16 %[x1], %[x0], ror #8\n\t"
+            "sxtb16 %[x0], %[x0]\n\t" SUM_OF_ROW("[%[b], %[next]]", "%[s1]")
+                SUM_OF_ROW("[%[b], %[next], lsl #1]", "%[s2]") SUM_OF_ROW("[%[b]], #4", "%[s0]")
+                    SUM_OF_ROW("[%[b3]], #4", "%[s3]") "cmp %[a], %[last]\n\t"
+                                                       "bne 1b"
+            : [a] "+r"(a), [b] "+r"(b), [b3] "+r"(b3), [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2),
+              [s3] "+r"(s3), [w] "=&r"(w), [t] "=&r"(t), [x0] "=&r"(x0), [x1] "=&r"(x1)
+            : [next] "r"(next), [last] "r"(last)
+            : "memory", "cc");
     }
     for (; a < end; a++, b++, b3++) {
         s0 += *a * *b;
@@ -53,36 +149,95 @@ static void four_dots(const int8_t *a, const int8_t *b, size_t next, size_t n, i
         s2 += *a * b[2 * next];
         s3 += *a * *b3;
     }
-    sum[0] = s0;
-    sum[1] = s1;
-    sum[2] = s2;
-    sum[3] = s3;
+    const sums s = {s0, s1, s2, s3};
+    return s;
+}
+#endif
+
+/* Fours of columns, the last of which begin earlier; n >= 4. */
+static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
+{
+    for (size_t j = 0; j < g->n; j += 4) {
+        const size_t over = g->n - j < 4 ? 4 - (g->n - j) : 0, from = j - over;
+        const sums s = one_by_four(a, (const int8_t *)g->b + from * g->b_col, g->b_col, g->k);
+        put_last(out + from, over, &s, g->add != 0);
+    }
+}
+
+/* Two terms of a, side by side. */
+static inline uint32_t two_at(const void *a, const int32_t width)
+{
+    return width == 16 ? dsp_word(a)
+                       : dsp_lows((uint32_t)code_at(a, 8, 0), (uint32_t)code_at(a, 8, 1));
+}
+
+/* A row by four columns of bytes side by side, whose terms lie `row` apart. */
+static inline sums one_across(const void *a, const int32_t width, const int8_t *b, size_t row,
+                              size_t k)
+{
+    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    for (const void *end = moved(a, width, k & ~(size_t)1); a < end; a = moved(a, width, 2)) {
+        const uint32_t x = two_at(a, width), w0 = dsp_word(b), w1 = dsp_word(b + row);
+        const uint32_t e0 = dsp_even(w0), o0 = dsp_odd(w0), e1 = dsp_even(w1), o1 = dsp_odd(w1);
+        b += 2 * row;
+        s0 = dsp_twice(x, dsp_lows(e0, e1), s0);
+        s1 = dsp_twice(x, dsp_lows(o0, o1), s1);
+        s2 = dsp_twice(x, dsp_highs(e0, e1), s2);
+        s3 = dsp_twice(x, dsp_highs(o0, o1), s3);
+    }
+    if (k % 2 != 0) {
+        const int32_t x = code_at(a, width, 0);
+        s0 += x * b[0];
+        s1 += x * b[1];
+        s2 += x * b[2];
+        s3 += x * b[3];
+    }
+    const sums s = {s0, s1, s2, s3};
+    return s;
+}
+
+static void row_across(const qfw_gemm *g, const void *a, int32_t *out)
+{
+    for (size_t j = 0; j < g->n; j += 4) {
+        const size_t over = g->n - j < 4 ? 4 - (g->n - j) : 0, from = j - over;
+        const int8_t *b = (const int8_t *)g->b + from;
+        const sums s = g->a_width == 8 ? one_across(a, 8, b, g->b_row, g->k)
+                                       : one_across(a, 16, b, g->b_row, g->k);
+        put_last(out + from, over, &s, g->add != 0);
+    }
 }
 
 void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
 {
-    if (g->a_width != 8 || g->b_width != 8 || g->a_col != 1 || g->b_row != 1) {
+    const bool few = g->m < 4 && g->n >= 4 && g->b_width == 8 && g->a_col == 1;
+    const bool along = g->b_width == 8 && g->b_row == 1;
+    const bool across = few && g->b_col == 1;
+    if (g->k == 0 || (!few && (g->k < 2 || !QFW_HAS_PANELS))) { /* too short for a panel */
         qfw_gemm_s32_scalar(g, out, out_row);
         return;
     }
-    for (size_t i = 0; i < g->m; i++) {
-        const int8_t *a = (const int8_t *)g->a + i * g->a_row;
-        for (size_t j = 0; j < g->n;
-             j += 4) { /* the last four begin earlier; less than four: alike */
-            const size_t n = g->n - j < 4 ? g->n - j : 4, early = g->n < 4 ? 0 : 4 - n;
-            int32_t sum[4], *o = out + i * out_row + j;
-            const int8_t *b = (const int8_t *)g->b + (j - early) * g->b_col;
-            if (g->n >= 4) {
-                four_dots(a, b, g->b_col, g->k, sum);
-            }
-            for (size_t c = 0; c < n; c++) {
-                if (g->n < 4) {
-                    four_dots(a, b + c * g->b_col, 0, g->k, sum);
-                }
-                const int32_t s = sum[g->n < 4 ? 0 : early + c];
-                o[c] = g->add != 0 ? o[c] + s : s;
+    if (across || (few && along && g->a_width == 8)) {
+        for (size_t i = 0; i < g->m; i++) {
+            const void *a = moved(g->a, g->a_width, i * g->a_row);
+            if (across) {
+                row_across(g, a, out + i * out_row);
+            } else {
+                row_by_columns(g, a, out + i * out_row);
             }
         }
+        return;
+    }
+    if (!QFW_HAS_PANELS) {
+        qfw_gemm_s32_scalar(g, out, out_row);
+        return;
+    }
+    const side a = {g->a, g->a_width, g->a_row, g->a_col};
+    const side b = {g->b, g->b_width, g->b_col, g->b_row};
+    const place rows = {out, out_row, 1};
+    if (along) {
+        panels_along(&a, g->m, &b, g->n, g->k, &rows, g->add != 0);
+    } else {
+        panels_of_both(&a, g->m, &b, g->n, g->k, &rows, g->add != 0);
     }
 }
 

@@ -352,6 +352,7 @@ struct qfw_kernels {
 #include "kernels/kernels.def"
 
 #define QFW_KERNEL_DSP(kernel) extern qfw_##kernel##_fn qfw_##kernel##_dsp;
+#define QFW_KERNEL_M(kernel) QFW_KERNEL_DSP(kernel)
 #include "kernels/kernels.def"
 
 /* A table is needed where kernels are called through one. */
@@ -377,6 +378,7 @@ static inline bool qfw_has_kernels(const qfw_kernels *kernels)
         (void)kernels;                                                          \
         return qfw_##kernel##_dsp;                                              \
     }
+#define QFW_KERNEL_M(kernel) QFW_KERNEL_DSP(kernel)
 #endif
 #else
 #define QFW_KERNEL(kernel)                                                      \

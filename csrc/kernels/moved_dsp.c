@@ -22,7 +22,7 @@ static inline void put_four(int8_t *m, uint32_t four)
 /* Four codes less four steps, of which y has 20 bits more. */
 static inline void move_four(int8_t *m, int32_t y0, int32_t y1, int32_t y2, int32_t y3)
 {
-    const uint32_t four = dsp_four(m);
+    const uint32_t four = dsp_word(m);
     const uint32_t by02 = dsp_pack_tops((uint32_t)(y2 >> 4), y0);
     const uint32_t by13 = dsp_pack_tops((uint32_t)(y3 >> 4), y1);
     const uint32_t v02 = dsp_held(dsp_less(dsp_even(four), by02));
@@ -36,7 +36,7 @@ static inline void move_fours(int8_t *m, const int8_t *x, const int8_t *end, int
                               const bool up, uint32_t u, uint32_t step)
 {
     for (; x < end; x += 4, m += 4) {
-        const uint32_t four = dsp_four(x), upper = 0xFF00FF00u;
+        const uint32_t four = dsp_word(x), upper = 0xFF00FF00u;
         if (four == 0) {
             u += 4 * step;
             continue;

@@ -1,0 +1,52 @@
+/* Steps that firmware takes at once where the core has the DSP extension; elsewhere none of them. */
+#ifndef QFW_KERNELS_AT_ONCE_H
+#define QFW_KERNELS_AT_ONCE_H
+
+#include "kernels/kernels.h"
+
+#if QFW_DIRECT && defined(__ARM_FEATURE_DSP)
+
+/* rescale_s8 to the nearest where every |a[i]| <= most and that leaves no code out of range: it cannot
+ * be asked for each of them, so it is not counted. False, and nothing is written, where that does not
+ * hold or is not known. */
+bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio, const qfw_code_rule *rule,
+                      uint32_t most, int8_t *codes);
+
+/* What finish_s32 and, with a ratio a column (four parts of n words), rescale_rows make of rows of
+ * sums, as bytes; acc stays as it is. finish->absmax may be NULL: nobody asks for it. False, and nothing
+ * is written, where it does not do these. */
+bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finish *finish,
+                      const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
+                      uint64_t *saturated);
+
+#else
+
+static inline bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio,
+                                    const qfw_code_rule *rule, uint32_t most, int8_t *codes)
+{
+    (void)a, (void)n, (void)ratio, (void)rule, (void)most, (void)codes;
+    return false;
+}
+
+static inline bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n,
+                                    const qfw_finish *finish, const uint32_t *ratios,
+                                    const qfw_code_rule *rule, int8_t *codes, uint64_t *saturated)
+{
+    (void)acc, (void)rows, (void)n, (void)finish, (void)ratios, (void)rule, (void)codes;
+    (void)saturated;
+    return false;
+}
+
+#endif
+
+/* rescale_s8; absmax[at] is the largest magnitude of its numbers, if absmax is not NULL. */
+static inline uint32_t qfw_rescale_known(const qfw_kernels *kernels, const int32_t *a, size_t n,
+                                         const qfw_ratio *ratio, const qfw_code_rule *rule,
+                                         const qfw_key *key, uint64_t first, const uint32_t *absmax,
+                                         ptrdiff_t at, int8_t *codes)
+{
+    const bool within = absmax != NULL && qfw_codes_within(a, n, ratio, rule, absmax[at], codes);
+    return within ? 0 : QFW_K(kernels, rescale_s8)(a, n, ratio, rule, key, first, codes);
+}
+
+#endif

@@ -1,0 +1,203 @@
+/* What follows an integer product on a Cortex-M with the DSP extension: columns one after the other,
+ * so that a column's seed and absmax stay in registers. */
+#include "kernels/at_once.h"
+#include "kernels/dsp.h"
+
+#if defined(__ARM_FEATURE_DSP)
+
+static inline uint32_t larger(int32_t most, int32_t least, uint32_t before)
+{
+    const uint32_t high = (uint32_t)most, low = qfw_abs32(least);
+    const uint32_t size = high > low ? high : low;
+    return size > before ? size : before;
+}
+
+/* Rows of one column, n elements apart; none are below 0 after a ReLU. */
+static inline uint32_t finish_column(int32_t *acc, size_t rows, size_t n, const bool shifts,
+                                     uint32_t shift, int32_t seed, const bool relu, uint32_t before)
+{
+    int32_t most = 0, least = 0;
+    for (; rows > 0; rows--, acc += n) {
+        const int32_t sum = (shifts ? *acc >> shift : *acc) + seed;
+        const int32_t v = relu ? sum & ~(sum >> 31) : sum;
+        *acc = v;
+        most = v > most ? v : most;
+        least = !relu && v < least ? v : least;
+    }
+    return larger(most, least, before);
+}
+
+/* With codes that must be > 0, one absmax in all. */
+static uint32_t finish_masked(int32_t *acc, size_t n, const int8_t *mask, uint32_t before)
+{
+    int32_t most = 0, least = 0;
+    for (const int32_t *end = acc + n; acc < end; acc++) {
+        const int32_t v = *mask++ > 0 ? *acc : 0;
+        *acc = v;
+        most = v > most ? v : most;
+        least = v < least ? v : least;
+    }
+    return larger(most, least, before);
+}
+
+void qfw_finish_s32_dsp(int32_t *acc, size_t rows, size_t n, const qfw_finish *f)
+{
+    if (f->mask != NULL && (f->mask_kind != 8 || f->seed != NULL || f->columns || f->relu)) {
+        qfw_finish_s32_scalar(acc, rows, n, f);
+        return;
+    }
+    if (f->mask != NULL) {
+        f->absmax[0] = finish_masked(acc, rows * n, f->mask, f->absmax[0]);
+        return;
+    }
+    if (f->seed == NULL && !f->relu && !f->columns) { /* one column of them all */
+        const uint32_t size = qfw_absmax_s32_dsp(acc, rows * n);
+        f->absmax[0] = size > f->absmax[0] ? size : f->absmax[0];
+        return;
+    }
+    for (size_t j = 0; j < n; j++) {
+        const int32_t seed = f->seed != NULL ? f->seed[j] : 0;
+        const uint32_t shift = f->seed != NULL ? f->shift[j] : 0;
+        uint32_t *absmax = f->absmax + (f->columns ? j : 0);
+        if (shift != 0) {
+            *absmax = f->relu ? finish_column(acc + j, rows, n, true, shift, seed, true, *absmax)
+                              : finish_column(acc + j, rows, n, true, shift, seed, false, *absmax);
+        } else {
+            *absmax = f->relu ? finish_column(acc + j, rows, n, false, 0, seed, true, *absmax)
+                              : finish_column(acc + j, rows, n, false, 0, seed, false, *absmax);
+        }
+    }
+}
+
+/* ---- and codes at once ---- */
+
+/* Rows of one column to bytes, n apart; sums are asked for their size where `sizes`. Half up is half
+ * away where there are no ties: those have 31 + shift zeros at the end of the product, of which a sum
+ * brings 30 at most. */
+static inline uint32_t code_column(const int32_t *acc, size_t rows, size_t n, int32_t seed,
+                                   const bool relu, const bool ties, const bool sizes,
+                                   const dsp_ratio *ratio, int32_t q, uint32_t *absmax,
+                                   int8_t *codes)
+{
+    const int32_t mult = ratio->mult, half = ratio->half;
+    const uint32_t shift = ratio->shift;
+    int32_t most = 0, least = 0;
+    uint32_t saturated = 0;
+    for (; rows > 0; rows--, acc += n, codes += n) {
+        const int32_t sum = *acc + seed, a = relu ? sum & ~(sum >> 31) : sum;
+        int32_t v;
+        if (sizes) {
+            most = a > most ? a : most;
+            least = a < least ? a : least;
+        }
+        if (ties) {
+            v = dsp_nearest(a, mult, half, shift);
+        } else {
+            __asm__("smmla %0, %1, %2, %3" : "=r"(v) : "r"(a), "r"(mult), "r"(half));
+            v >>= shift;
+        }
+        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
+            v = v < 0 ? -q : q;
+            saturated++;
+        }
+        *codes = (int8_t)v;
+    }
+    if (sizes && absmax != NULL) {
+        *absmax = larger(most, least, *absmax);
+    }
+    return saturated;
+}
+
+/* A column whose ratio or shift is another: by the definition. */
+static uint32_t any_column(const int32_t *acc, size_t rows, size_t n, const qfw_finish *f, size_t j,
+                           const qfw_ratio *ratio, int32_t q, int8_t *codes)
+{
+    const int32_t seed = f->seed != NULL ? f->seed[j] : 0;
+    const uint32_t shift = f->seed != NULL ? f->shift[j] : 0;
+    uint32_t saturated = 0;
+    for (size_t i = 0; i < rows; i++) {
+        const int32_t sum = (acc[i * n + j] >> shift) + seed, a = f->relu && sum < 0 ? 0 : sum;
+        const uint32_t mine = qfw_abs32(a);
+        const int32_t v = qfw_rescale(a, ratio, QFW_HALF_AWAY, 0);
+        const int32_t code = v > q ? q : v < -q ? -q : v;
+        saturated += code != v ? 1u : 0u;
+        codes[i * n + j] = (int8_t)code;
+        if (f->absmax != NULL && mine > f->absmax[j]) {
+            f->absmax[j] = mine;
+        }
+    }
+    return saturated;
+}
+
+/* One row: columns in order, each with its own ratio. */
+static uint32_t code_row(const int32_t *acc, size_t n, const qfw_finish *f, const uint32_t *ratios,
+                         int32_t q, int8_t *codes)
+{
+    const uint32_t *end = ratios + n;
+    const int32_t *seed = f->seed;
+    const uint8_t *shifts = f->shift;
+    uint32_t saturated = 0, *absmax = f->absmax;
+    for (size_t j = 0; ratios < end; j++, ratios++) {
+        const qfw_ratio r = {ratios[0], (uint8_t)ratios[2 * n], (uint8_t)ratios[3 * n], ratios[n]};
+        const uint32_t shift = (uint32_t)r.down - r.up;
+        int32_t a = acc[j], v;
+        a = seed != NULL ? (a >> shifts[j]) + seed[j] : a;
+        a = f->relu ? a & ~(a >> 31) : a;
+        if (absmax != NULL && qfw_abs32(a) > absmax[j]) {
+            absmax[j] = qfw_abs32(a);
+        }
+        v = r.up > 0 && shift - 1 < 30
+                ? dsp_nearest(a, (int32_t)r.mult, (int32_t)(UINT32_C(1) << (shift - 1)), shift)
+                : qfw_rescale(a, &r, QFW_HALF_AWAY, 0);
+        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
+            v = v < 0 ? -q : q;
+            saturated++;
+        }
+        codes[j] = (int8_t)v;
+    }
+    return saturated;
+}
+
+bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finish *f,
+                      const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
+                      uint64_t *saturated)
+{
+    const int32_t q = rule->qmax;
+    if (f->mask != NULL || !f->columns || rule->rounding != QFW_HALF_AWAY || rule->zp != 0 ||
+        rule->qmin != -q) {
+        return false;
+    }
+    if (rows == 1) {
+        *saturated += code_row(acc, n, f, ratios, q, codes);
+        return true;
+    }
+    for (size_t j = 0; j < n; j++) {
+        const qfw_ratio ratio = {ratios[j], (uint8_t)ratios[2 * n + j], (uint8_t)ratios[3 * n + j],
+                                 ratios[n + j]};
+        const bool shifts = f->seed != NULL && f->shift[j] != 0, sizes = f->absmax != NULL;
+        const int32_t seed = f->seed != NULL ? f->seed[j] : 0;
+        uint32_t *absmax = sizes ? f->absmax + j : NULL;
+        dsp_ratio r;
+        if (!dsp_takes(ratio.mult, ratio.up, ratio.down, 32, &r) || shifts) {
+            *saturated += any_column(acc, rows, n, f, j, &ratio, q, codes);
+            continue;
+        }
+        const bool ties = (ratio.mult & ((UINT32_C(2) << r.shift) - 1)) == 0;
+        const int32_t *from = acc + j;
+        int8_t *to = codes + j;
+        if (ties || sizes) {
+            *saturated +=
+                f->relu ? code_column(from, rows, n, seed, true, true, true, &r, q, absmax, to)
+                        : code_column(from, rows, n, seed, false, true, true, &r, q, absmax, to);
+        } else {
+            *saturated +=
+                f->relu ? code_column(from, rows, n, seed, true, false, false, &r, q, absmax, to)
+                        : code_column(from, rows, n, seed, false, false, false, &r, q, absmax, to);
+        }
+    }
+    return true;
+}
+
+#else
+typedef int qfw_no_dsp; /* a unit that is not empty */
+#endif
