@@ -99,7 +99,8 @@ uint32_t qfw_rescale_rows_dsp(const qfw_rescaling *c, const qfw_code_rule *rule)
         return qfw_rescale_rows_scalar(c, rule);
     }
     uint32_t saturated = 0;
-    if (c->rows == 1 || c->from == c->to) {
+    const bool one = !(QFW_HAS_BATCH || QFW_HAS_PANELS) || c->rows == 1; /* of one plan: always */
+    if (one || c->from == c->to) {
         for (size_t i = 0; i < c->rows; i++) {
             if (c->from_width == 8) {
                 saturated +=
