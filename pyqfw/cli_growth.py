@@ -62,9 +62,8 @@ def run(args: argparse.Namespace) -> int:
             0, f"![time and arena against batch, width and depth]({Path(place).as_posix()})"
         )
     if args.into is not None:
-        suite = bench.Suite("growth", iter(()), {}, TITLE, NOTES, "")
-        text = bench_growth.table(found)
-        bench.put_into(args.into, suite, text, machine, args.repeats, notes)
+        setting = f"{TITLE}; {args.repeats} rounds. {told}"
+        bench.put_into(args.into, "growth", setting, bench_growth.table(found), notes)
     return 0
 
 
