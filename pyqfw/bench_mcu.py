@@ -230,7 +230,7 @@ def _products(core: str, shape: Shape, peer: float, most: float) -> Iterator[Cas
     forward = (Part("1", ("product_s32",)),)
     yield case("forward", forward, "CMSIS-NN", peer, most)
     if core == M4 and shape.dx is not None:
-        way = (Part("1", ("product_s32", "widen"), back=True),)
+        way = (Part("1", ("product_s32", "product_fold_s32", "widen"), back=True),)
         yield case("dX", way, "", None, shape.dx)
     if core == M4 and shape.dw is not None:
         own = (Part("1", (GRADIENT,), back=True),)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+import device_nets
 import pytest
 
+from pyqfw.firmware import folder as folders
+from pyqfw.firmware.image import image_of
 from pyqfw.firmware.sources import portable
 from pyqfw.firmware.targets import csrc, target
 from pyqfw.mcu import toolchain
-from pyqfw.mcu.build import FLAGS
+from pyqfw.mcu.build import FLAGS, Build
 
 # Multiplications of halfwords, and arithmetic on two or four values in a register. QEMU runs some
 # of them on a Cortex-M3, which has none.
@@ -49,7 +51,6 @@ def test_dsp_where_there_is(tmp_path: Path) -> None:
 
 # ---- floats --------------------------------------------------------------------------------------
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 HELPER = re.compile(
     r"\t(?:bl?|blx|b\.[nw])\s+[0-9a-f]+ <(__aeabi_(?:u?[il]2f|f\w+|cf\w+)|__\w+sf\d?)>"
 )
@@ -59,12 +60,6 @@ OF_SCALES = {"qfw_encode_runs", "encode_singles", "qfw_norm_eps"}
 
 def callers_of_floats(kind: str, policy: str, core: str, folder: Path) -> set[str]:
     """Functions of a firmware that call the compiler's soft floats."""
-    import device_nets
-
-    from pyqfw.firmware import folder as folders
-    from pyqfw.firmware.image import image_of
-    from pyqfw.mcu.build import Build
-
     written = folders.write(folder, image_of(device_nets.session(kind, policy)), target(core))
     elf = Build(written, toolchain.first(target(core), toolchain.gcc)).firmware()
     listing = subprocess.run(

@@ -1,24 +1,9 @@
 /* Twins for the DSP extension against their definitions: every form, every tail, any alignment. */
-#include "base/random.h"
 #include "base/round.h"
 #include "kernels/at_once.h"
 #include "kernels/kernels.h"
 #include "report.h"
-
-typedef struct {
-    qfw_key key;
-    uint32_t next;
-} source;
-
-static uint32_t word(source *s)
-{
-    return qfw_draw(&s->key, s->next++);
-}
-
-static uint32_t below(source *s, uint32_t n)
-{
-    return word(s) % n;
-}
+#include "source.h"
 
 /* Zeros, ends and anything; 16 bits hold 15, so that sums of 100 products stay within int32. */
 static int32_t code(source *s, int32_t width)

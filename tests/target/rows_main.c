@@ -1,27 +1,12 @@
 /* Every table of this machine against the portable one: rows of sums to int8, and normalisations, at
  * every number of columns; and the integer root against its definition. */
 #include "base/elementary.h"
-#include "base/random.h"
 #include "base/round.h"
 #include "kernels/kernels.h"
 #include "report.h"
+#include "source.h"
 
 enum { TAILS = 200, ROOM = 700 };
-
-typedef struct {
-    qfw_key key;
-    uint32_t next;
-} source;
-
-static uint32_t word(source *s)
-{
-    return qfw_draw(&s->key, s->next++);
-}
-
-static uint32_t below(source *s, uint32_t n)
-{
-    return word(s) % n;
-}
 
 /* Of up to `bits` bits and either sign. */
 static int64_t number(source *s, uint32_t bits)

@@ -1,29 +1,14 @@
 /* Every table of this machine against the portable one: the kernels of a step, at every tail length,
  * on the codes, coefficients and scales of every edge. Where there is no other table, the portable
  * one against itself. */
-#include "base/random.h"
 #include "base/round.h"
 #include "kernels/kernels.h"
 #include "report.h"
+#include "source.h"
 
 enum { TAILS = 200, ROOM = QFW_LANES * TAILS + 64 };
 
 /* ---- numbers ---- */
-
-typedef struct {
-    qfw_key key;
-    uint32_t next;
-} source;
-
-static uint32_t word(source *s)
-{
-    return qfw_draw(&s->key, s->next++);
-}
-
-static uint32_t below(source *s, uint32_t n)
-{
-    return word(s) % n;
-}
 
 /* Zeros, ends and anything. */
 static int8_t code(source *s)

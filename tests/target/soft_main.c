@@ -1,0 +1,84 @@
+/* Floats made of integers against the machine's own: products, quotients and integers, at every edge and
+ * at random. */
+#include "base/round.h"
+#include "report.h"
+#include "source.h"
+
+enum { RANDOM = 20000 };
+
+static void check(float a, float b, unsigned number)
+{
+    report_check(qfw_bits_f32(qfw_soft_mul(a, b)) == qfw_bits_f32(qfw_normal_f32(a * b)), number,
+                 "a product");
+    if (qfw_bits_f32(b) != 0) {
+        const float quotient = qfw_normal_f32(qfw_div_f32(a, b));
+        report_check(qfw_bits_f32(qfw_soft_div(a, b)) == qfw_bits_f32(quotient), number,
+                     "a quotient");
+    }
+}
+
+/* Mantissas next to powers of two and to the middle, exponents at both ends and around 1. */
+static unsigned check_edges(void)
+{
+    static const uint32_t exponents[] = {1, 2, 63, 64, 65, 126, 127, 128, 190, 191, 253, 254};
+    static const uint32_t mantissas[] = {0, 1, 2, 0x3FFFFF, 0x400000, 0x400001, 0x7FFFFE, 0x7FFFFF};
+    enum { E = sizeof exponents / sizeof *exponents, M = sizeof mantissas / sizeof *mantissas };
+    unsigned number = 0;
+    for (uint32_t i = 0; i <= E * M; i++) {
+        for (uint32_t j = 0; j <= E * M; j++, number++) {
+            const uint32_t a = i < E * M ? exponents[i / M] << 23 | mantissas[i % M] : 0;
+            const uint32_t b = j < E * M ? exponents[j / M] << 23 | mantissas[j % M] : 0;
+            check(qfw_from_bits_f32(a), qfw_from_bits_f32(b), number);
+        }
+    }
+    return number;
+}
+
+static float scale(source *s)
+{
+    return qfw_from_bits_f32((1 + below(s, 254)) << 23 | below(s, 1u << 23));
+}
+
+static unsigned check_random(void)
+{
+    source s = {{5, 6}, 0};
+    for (unsigned number = 0; number < RANDOM; number++) {
+        const float a = scale(&s), b = scale(&s);
+        check(a, b, number);
+        check(a, qfw_from_bits_f32(qfw_bits_f32(b) & 0xFFFFF000u), number);
+    }
+    return RANDOM;
+}
+
+/* Integers of every length, and times a scale. */
+static unsigned check_integers(void)
+{
+    source s = {{7, 8}, 0};
+    for (unsigned number = 0; number < RANDOM; number++) {
+        const uint32_t size = word(&s) >> below(&s, 32);
+        const uint64_t large = ((uint64_t)word(&s) << 32 | word(&s)) >> below(&s, 64);
+        const int32_t m = (int32_t)(size >> 1);
+        const float unit = scale(&s);
+        const qfw_num n = qfw_num_f32(unit);
+        report_check(qfw_bits_f32(qfw_soft_float(size, 0)) == qfw_bits_f32((float)size), number,
+                     "a word");
+        report_check(qfw_bits_f32(qfw_soft_float(large, 0)) == qfw_bits_f32(qfw_float_u64(large)),
+                     number, "two words");
+        report_check(qfw_bits_f32(qfw_soft_float(n.mant * (uint32_t)m, n.exp)) ==
+                         qfw_bits_f32(qfw_product_f32(m, unit)),
+                     number, "times a scale");
+    }
+    return RANDOM;
+}
+
+int main(void)
+{
+    report_suite("edges");
+    report_suite_end(check_edges());
+    report_suite("random");
+    report_suite_end(check_random());
+    report_suite("integers");
+    report_suite_end(check_integers());
+    report_exit();
+    return 1;
+}
