@@ -134,6 +134,15 @@ def test_results_are_measured_and_written(tmp_path, har):
     assert "Fashion-MNIST" in (tmp_path / "results.md").read_text()
 
 
+def test_ranges_are_measured_and_written(tmp_path, har):
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n")
+    out = run("ranges.py", har, "--seeds", 1, "--epochs", 1, "--into", page, cwd=tmp_path)
+    lines = [line for line in out.splitlines() if line.startswith(("dynamic", "hindsight wires"))]
+    assert len(lines) == 2
+    assert lines[0] in page.read_text()
+
+
 def test_nothing_on_the_page_is_typed_by_hand(tmp_path):
     docs = ROOT / "docs"
     (tmp_path / "results.json").write_text((docs / "results.json").read_text())
@@ -141,7 +150,7 @@ def test_nothing_on_the_page_is_typed_by_hand(tmp_path):
     assert (tmp_path / "results.md").read_text() == (docs / "results.md").read_text()
 
 
-LONG = {"results.py": 200}
+LONG = {"results.py": 200, "ranges.py": 160}  # they measure, and write pages
 
 
 def test_examples_are_short():

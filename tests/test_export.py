@@ -89,6 +89,7 @@ def test_every_operation_finds_its_files() -> None:
         "affine.c",
     } | {
         "affine_run.c",
+        "gradient_rule.c",
         "half.c",
     }
 

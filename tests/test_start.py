@@ -29,7 +29,8 @@ def run(code: str, cache: Path) -> str:
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = str(cache)
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, env=env, cwd=cache, check=True, capture_output=True, text=True)
+    return done.stdout
 
 
 def test_import_is_short(tmp_path: Path) -> None:

@@ -261,7 +261,12 @@ def run(program: str) -> str:
     """The output of a Python program; it must end by itself."""
     text = textwrap.dedent(program)
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", text],
+        cwd="/",  # not a checkout
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
