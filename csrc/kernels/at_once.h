@@ -4,7 +4,7 @@
 
 #include "kernels/kernels.h"
 
-#if QFW_DIRECT && defined(__ARM_FEATURE_DSP)
+#if defined(__ARM_FEATURE_DSP)
 
 /* rescale_s8 to the nearest where every |a[i]| <= most and that leaves no code out of range: it cannot
  * be asked for each of them, so it is not counted. False, and nothing is written, where that does not
