@@ -31,7 +31,6 @@ def test_the_arena_grows_as_it_should(what: str, least: float, most: float) -> N
 def test_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib")
     monkeypatch.setattr(bench_growth, "SWEEPS", {"batch": (2, 4, 8, 16), "depth": (1, 2, 4, 8)})
     page, drawn = tmp_path / "page.md", tmp_path / "growth.svg"
     page.write_text("# Performance\n\n## other\n\nkept\n")

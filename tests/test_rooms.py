@@ -265,7 +265,7 @@ def test_what_is_included_is_there():
 
 @pytest.mark.parametrize("file", SOURCES, ids=where)
 def test_a_file_has_at_most_400_lines(file):
-    most = 560 if file.name == "qfw.h" else 400  # the whole interface is one header
+    most = 535 if file.name == "qfw.h" else 400  # the whole interface is one header
     assert len(file.read_text().splitlines()) <= most
 
 
