@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from . import wire
 from .formats import ROUNDINGS
+from .lower.ir import ALIGN, ROLES, SPACES
+from .lower.memory import NET_BYTES
 from .plan import Plan
 
 _SYM, _ASYM, _FLOAT32 = (wire.KINDS[kind] for kind in ("sym", "asym", "float32"))
@@ -20,6 +22,7 @@ _GRADIENTS = ("gradient_s32", "gradient_update_s32", "gradient_adamw_s32")
 _STOCHASTIC = ROUNDINGS.index("stochastic")
 _HALF_AWAY = ROUNDINGS.index("half_away")
 _DIAGONAL = 32
+_RELU, _FOLDED, _COLUMNS = 1, 2, 4  # flags of products
 _BY_W = (2, 5, 6, 8)  # params of an update: factors of the parameter itself
 _LEAST_PLACES = 6  # that operations look at without asking
 
@@ -64,6 +67,22 @@ class _Tensor(NamedTuple):
         return self.kind in (_SYM, _ASYM)
 
 
+def _lasting(data: bytes, at: int, tensors: int) -> int:
+    """Bytes from the core's own to the end of what lasts, for one row."""
+    end = NET_BYTES
+    for i in range(tensors):
+        field = wire.TENSOR.unpack_from(data, at + i * wire.TENSOR.size)
+        space, role, kind, bits, container = field[:5]
+        outer, axis, inner, group, codes, scale, zero_point = field[12:19]
+        if space != SPACES.index("arena") or role > ROLES.index("state"):
+            continue
+        scales = (1 if field[9] else outer) * -(-axis // group) if kind in (_SYM, _ASYM) else 0
+        width = container or bits if scales else 32
+        end = max(end, codes + (outer * axis * inner * width + 7) // 8, scale + 4 * scales)
+        end = max(end, zero_point + 2 * scales if kind == _ASYM else 0)
+    return -(-end // ALIGN) * ALIGN - NET_BYTES
+
+
 class _Op(NamedTuple):
     name: str
     flags: int
@@ -86,6 +105,7 @@ class _Plan(NamedTuple):
     micro_batches: int
     tensors: list[_Tensor]
     ops: list[_Op]
+    lasting: int
 
 
 def _read(data: bytes) -> _Plan:
@@ -101,6 +121,7 @@ def _read(data: bytes) -> _Plan:
             _Tensor(kind, bits, container, pow2, reach, rounding, rows, shared, *field[12:16])
         )
         at += wire.TENSOR.size
+    lasting = _lasting(data, wire.HEADER.size, tensors)
     geometry = at + ops * wire.OPERATION.size
     looks = [wire.WINDOW.unpack_from(data, geometry + i * wire.WINDOW.size) for i in range(windows)]
     run = []
@@ -111,7 +132,7 @@ def _read(data: bytes) -> _Plan:
         of = tuple(None if p == wire.NO_TENSOR else found[p] for p in places)
         run.append(_Op(_NAMES[kernel], flags, of, params, looks[number - 1] if number else None))
         at += wire.OPERATION.size
-    return _Plan(crc, batch, max(header[26], 1), found, run)
+    return _Plan(crc, batch, max(header[26], 1), found, run, lasting)
 
 
 def _terms(plan: _Plan, op: _Op) -> tuple[int, int, int]:
@@ -168,6 +189,11 @@ def _is_one_row(plan: _Plan, op: _Op) -> bool:
     return single and not by_w and own and codes and held and op.flags >> 3 & 3 == _STOCHASTIC
 
 
+def _recomputes(op: _Op) -> bool:
+    """Of products: whether it makes its sums twice."""
+    return op.of(0).bits != 32 and op.of(0).range == wire.DYNAMIC
+
+
 def _is_along_rows(op: _Op) -> bool:
     """Of products: whether it is a forward, which goes along the rows of both."""
     return op.name == "product_s32" and op.window is None and op.params[0] == 0
@@ -181,6 +207,44 @@ def _rounds_plainly(op: _Op) -> bool:
         and dst.slot in (8, 16)
         and src.slot in (8, 16, 32)
         and dst.rounding != _STOCHASTIC
+    )
+
+
+def _is_one_by_four(plan: _Plan, op: _Op) -> bool:
+    """Of sums of integer products: of one row, by at least four columns of int8 that a row's codes
+    meet in order: int8 along their rows, or any across."""
+    if not _is_single(plan, op) or _splits(plan, op):
+        return False
+    codes = op.of(2).slot == 8 and (op.params[0] != 0 or op.of(1).slot == 8)
+    return codes and op.of(0).row >= 4 and op.of(1).row >= 1
+
+
+def _is_single(plan: _Plan, op: _Op) -> bool:
+    """Of products: whether it has one row in each row of the step, and no more."""
+    single = op.name == "product_s32" and plan.batch == 1 and op.params[3] <= 1
+    return single and op.window is None
+
+
+def _masks_plainly(op: _Op) -> bool:
+    """Of products: no mask, or one of int8 on sums of one scale without a bias or a ReLU."""
+    if not op.has(4):
+        return True
+    one = bool(op.flags & _FOLDED) or op.of(2).one_scale
+    alone = not op.has(3) and not op.flags & (_RELU | _COLUMNS)
+    return op.of(4).slot == 8 and op.of(4).quantized and one and alone
+
+
+def _is_one_row_of_ratios(plan: _Plan, op: _Op) -> bool:
+    """Of operations with a ratio a column: of one row, half away, to int8 or int16."""
+    dst, src = op.of(0), op.of(1)
+    single = op.params[1] in (0, src.row) if op.name == "widen" else src.outer == 1
+    return (
+        plan.batch == 1
+        and single
+        and (dst.kind, src.kind) == (_SYM, _SYM)
+        and dst.slot in (8, 16)
+        and src.slot in (8, 32)
+        and (op.name == "widen" or dst.rounding == _HALF_AWAY)
     )
 
 
@@ -230,6 +294,10 @@ _PLAIN = (
 )
 
 
+# Of those, what leaves integer kernels to no other operation than those that are looked at below.
+_SIMPLE = ("convert", "widen", "product_s32", "cross_entropy_s16", "gradient_update_s32")
+
+
 def _pair(op: _Op) -> tuple[int, int]:
     """The widths of the operands of an integer product."""
     return 16 if op.name == _FOLDING else op.of(1).slot, op.of(2).slot
@@ -267,6 +335,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "FLOAT_STEP": any(_is_float(op) for op in p.ops),
         "STATE": any(op.has(_UPDATES[op.name][2]) for op in p.ops if op.name in _UPDATES),
         "REQUANTIZE": requantizes,
+        "RECOMPUTE": any(_recomputes(op) for op in products),
         "POOLED": any(op.name == "product_pool_s32" for op in p.ops),
         "HINDSIGHT": any(t.range == wire.HINDSIGHT for t in codes),
         "FIXED": any(t.range == wire.FIXED for t in codes),
@@ -297,6 +366,15 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "WIDE_DOTS": any_window or any(_is_along_rows(op) and _pair(op) != (8, 8) for op in summed),
         "ANY_MOVE": counters or not all(_is_one_row(p, op) for op in movers),
     }
+    simple = not uses["ANY_CONVERT"] and all(op.name in _SIMPLE for op in p.ops)
+    by_column = widens + [c for c in converts if c.has(2)]
+    nearest = [c for c in converts if c.of(0).rounding != _STOCHASTIC and not c.has(2)]
+    uses |= {
+        "ANY_GEMM": not (simple and all(_is_one_by_four(p, op) for op in summed)),
+        "ANY_MASK": not (simple and all(_masks_plainly(op) for op in products)),
+        "NEAREST_S8": not simple or any(c.of(1).kind == c.of(0).kind == _SYM for c in nearest),
+        "MANY_ROWS": not (simple and all(_is_one_row_of_ratios(p, op) for op in by_column)),
+    }
     last = max(i for op in p.ops for i in range(wire.PLACES) if op.has(i))
     places = max(last + 1, _LEAST_PLACES)
     macros = {f"QFW_HAS_{name}": int(used) for name, used in uses.items()}
@@ -304,5 +382,6 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "QFW_DIRECT": 1,
         "QFW_ANY_PLAN": 0,
         "QFW_PLAN_CRC": p.crc,
+        "QFW_LASTING_BYTES": p.lasting,
         "QFW_PLACES": places,
     } | macros

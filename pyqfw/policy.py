@@ -2,7 +2,8 @@
 
 `input`, `wires` and `errors` move between layers; `weights`, `bias`, `grads` and `state` (the
 optimizer's) stay. `forward`, `weight_grad`, `bias_grad` and `prop` (the error towards the input)
-name the arithmetic of a product. The two are independent.
+name the arithmetic of a product. The two are independent. `sums` says how a product finds a dynamic
+range: its sums are stored until their largest is known, or computed twice, with the same bits.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from .errors import QfwError
 from .formats import Asym, Float32, Format, Sym, SymInt32
 
 Arithmetic: TypeAlias = Literal["float32", "sym"]
+Sums: TypeAlias = Literal["stored", "recomputed"]
 Setting: TypeAlias = Format | str
 
 ARITHMETICS = ("float32", "sym")
+SUMS = ("stored", "recomputed")
 MOVING = ("input", "wires", "errors")
 DURABLE = ("weights", "bias", "grads", "state")
 
@@ -44,6 +47,7 @@ class Policy:
     weight_grad: Arithmetic = "float32"
     bias_grad: Arithmetic = "float32"
     prop: Arithmetic = "float32"
+    sums: Sums = "stored"
 
     def __post_init__(self) -> None:
         for name in FIELDS:
@@ -159,6 +163,8 @@ def layer_policy(layer: str, value: object) -> Override | Policy | None:
 
 def setting(owner: str, name: str, value: object) -> Setting:
     """The value of a field if it is legal there."""
+    if name == "sums":
+        return SUMS[arrays.choice(value, f"{owner}: {name}", SUMS)]
     if name not in MOVING and name not in DURABLE:
         return ARITHMETICS[arrays.choice(value, f"{owner}: {name}", ARITHMETICS)]
     if name == "grads" and isinstance(value, str) and value == "fused":

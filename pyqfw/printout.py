@@ -98,7 +98,8 @@ def _epilogue(op: Op) -> str:
         return ""
     parts = ["bias"] * (op.places[3] is not None) + ["ReLU"] * (op.flags & 1)
     parts += ["mask"] * (op.places[4] is not None and op.pool is None)
-    return " + ".join(parts + ["requantize"] * (len(op.places) > 6))
+    parts += ["requantize"] * (len(op.places) > 6)
+    return " + ".join(parts) + (", recomputed" if op.recomputed else "")
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -58,7 +58,7 @@ SCALES, TOO_LONG = "more than a scale a row", "rows are too long"
 ONE_NUMBER = "the factor is not one number"
 STATE_FITS = "the state does not fit the parameter"
 SUBNORMAL, NEGATIVE = 0x00000001, 0xBF800000
-KNOWN = "the range is not known before"
+SEVERAL = "codes of several scales"
 ONE = {"outer": 1, "axis": 1, "group": 1}
 
 # kernel, place (or -1: params), what changes there, the rule
@@ -104,8 +104,7 @@ RULES: list[tuple[int, int, Change, str]] = [
     (RELU, 0, {"bits": 7}, "the formats differ"),
     (RELU, 0, {"container": 0}, "the formats differ"),
     (RELU, 0, {"pow2": 1}, "the formats differ"),
-    (CODES, 0, {"rows": ROWS_OUTER}, KNOWN),
-    (CODES, 0, {"range": 0}, KNOWN),
+    (CODES, 0, {"rows": ROWS_OUTER}, SEVERAL),
     (CODES, 0, {"range": 1, "limit": 1.0}, "gain"),
     (CODES, 0, {"axis": N - 1, "group": N - 1}, PRODUCT),
     (CODES, 1, {"rows": ROWS_OUTER}, "gain"),

@@ -318,7 +318,8 @@ if find_spec("torch"):
         monkeypatch.setattr(bench_train, "POLICIES", {"int8()": bench_train.Policy.int8})
         shown = report(capsys, "--model", "har", "cnn", "--batch", "64")
         found = [(row["name"][:3], row["peer"], row["bar"]) for row in shown["rows"][4:]]
-        assert found == [
+        assert found[0] in [("har", "1 thread", bar) for bar in (1.6, None)]  # None: a core is busy
+        assert found[1:] == [
             ("har", "torch fake-quant", 3.0),
             ("har", "torch channels_last", 1.6),
             ("cnn", "torch channels_last", 1.5),

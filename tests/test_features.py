@@ -110,6 +110,7 @@ def test_a_core_for_one_plan_gives_its_bytes(name: str, tmp_path: Path) -> None:
     core = compiled(tmp_path, features(net.plan) | {"QFW_SOFT_FLOAT": 1})
     status, at, held = opened(core, net)
     assert status == lib.QFW_OK
+    assert features(net.plan)["QFW_LASTING_BYTES"] == net._spaces.lasting().size
     rows, shape = net.plan.request.batch, net.plan.request.input_shape
     loss = ctypes.c_float()
     for i in range(STEPS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from device_runs import check_same, trained_here
 from test_pools_har import FUSED, HINDSIGHT
 
 import pyqfw as q
-from pyqfw import cli, mcu, state
+from pyqfw import cli, mcu, nn, state
 from pyqfw._batches import permutation
 from pyqfw.firmware import folder as folders
 from pyqfw.firmware.image import image_of
@@ -33,6 +34,45 @@ def test_same_bits_with_pip_alone(kind: str, policy: str, target: str) -> None:
 @pytest.mark.parametrize("target", ["cortex-m4f", "cortex-m7", "cortex-m33", "cortex-m3"])
 def test_the_other_models(target: str) -> None:
     check_same("mlp", "float32", target, "unicorn")
+
+
+# What a core of one plan leaves to definitions, or leaves out: columns, rounding, slots, errors.
+LEAST = q.Policy.int8().replace(grads="fused")
+CORES = {
+    "plain": ((19, 9, 4), LEAST, 0.05),
+    "few columns": ((7, 3, 4), LEAST, 0.05),
+    "two classes": ((5, 4, 2), LEAST, 0.05),
+    "one input": ((1, 4, 4), LEAST, 0.05),
+    "three layers": ((9, 5, 6, 7), LEAST, 0.05),
+    "far steps": ((33, 13, 9), LEAST, 30.0),
+    "errors to the nearest": ((9, 5, 4), LEAST.replace(errors=q.Sym(8)), 0.05),
+    "half even": ((9, 5, 4), LEAST.replace(wires=q.Sym(8, rounding="half_even")), 0.05),
+    "wide wires": ((9, 5, 4), LEAST.replace(wires=q.Sym(12, container=16)), 0.05),
+    "one scale": ((9, 5, 4), LEAST.replace(weights=q.Sym(8, rounding="stochastic")), 0.05),
+    "hindsight": ((9, 5, 4), LEAST.replace(wires=q.Sym(8, range="hindsight")), 0.05),
+}
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_a_core_of_one_plan(name: str) -> None:
+    sizes, policy, lr = CORES[name]
+    layers: list[nn.Module] = []
+    for into, out in itertools.pairwise(sizes):
+        layers += [nn.Linear(into, out), nn.ReLU()]
+    plan = q.compile(
+        nn.Sequential(*layers[:-1]),
+        input_shape=(sizes[0],),
+        loss=nn.CrossEntropyLoss(),
+        optimizer=q.optim.SGD(lr),
+        policy=policy,
+    )
+    net, rng = q.Session(plan), np.random.default_rng(3)
+    far = 10.0 ** rng.integers(-6, 6, size=(6, 1))
+    x = (rng.normal(size=(6, sizes[0])) * far).astype(np.float32)
+    y = rng.integers(0, sizes[-1], size=6)
+    run = q.mcu.run(net, x, y, target="cortex-m4", epochs=1, count_steps=0, progress=False)
+    assert run.losses == trained_here(net, x, y)
+    assert state.of(run.net) == state.of(net)
 
 
 def test_operations_add_up_to_the_step() -> None:

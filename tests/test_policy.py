@@ -23,6 +23,7 @@ NAMES = (
     "weight_grad",
     "bias_grad",
     "prop",
+    "sums",
 )
 MOVING = ("input", "wires", "errors")
 PARAMETERS = ("weights", "bias", "state")
@@ -34,8 +35,8 @@ S8 = Sym(8, axis=0, rounding="stochastic")
 S12 = Sym(12, container=16)
 E12 = Sym(12, container=16, rounding="stochastic")
 PRESETS = {
-    "float32": [F32] * 7 + ["float32"] * 4,
-    "full_sym": [S12, S12, S8, F32, E12, F32, F32] + ["sym"] * 4,
+    "float32": [F32] * 7 + ["float32"] * 4 + ["stored"],
+    "full_sym": [S12, S12, S8, F32, E12, F32, F32] + ["sym"] * 4 + ["stored"],
     "int8": [
         Sym(8),
         Sym(8),
@@ -45,6 +46,7 @@ PRESETS = {
         S8,
         S8,
         *["sym"] * 4,
+        "stored",
     ],
 }
 
@@ -116,7 +118,7 @@ PRINTED = [
         ),
         "Policy(input=Asym(3), wires=Asym(3), weights=Asym(3), bias=Asym(3), errors=Asym(3), "
         "grads='fused', state=Asym(3), forward='float32', weight_grad='float32', "
-        "bias_grad='float32', prop='sym')",
+        "bias_grad='float32', prop='sym', sums='stored')",
     ),
 ]
 
@@ -130,6 +132,7 @@ def test_repr(policy, text):
 @pytest.mark.parametrize("count", range(len(NAMES) + 1))
 def test_a_policy_prints_as_the_code_that_makes_it(preset, count):
     other = dict.fromkeys(STORED, BFP(5, 16)) | dict.fromkeys(COMPUTED, "float32")
+    other["sums"] = "recomputed"
     for start in range(len(NAMES)):
         names = [(NAMES * 2)[start + i] for i in range(count)]
         policy = getattr(Policy, preset)().replace(**{name: other[name] for name in names})

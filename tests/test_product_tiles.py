@@ -227,7 +227,7 @@ def param(number: int, value: int) -> Any:
         (tensor(4, rows=pb.NO_ROWS), "picks"),
         (tensor(5, axis=48 + 16 + 3), "scratch"),
         (tensor(6, outer=1), "tile"),
-        (tensor(0, range=0), "the range is not known before"),
+        (tensor(0, rows=pb.ROWS_OUTER), "codes of several scales"),
         (param(1, 1 << 20), "headroom"),
     ],
 )

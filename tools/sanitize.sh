@@ -2,7 +2,7 @@
 # The test suite against a sanitized core:  tools/sanitize.sh ubsan|asan|clang [pytest args]
 #   ubsan  gcc, undefined behaviour and float casts out of range
 #   asan   the same and gcc's address sanitizer
-#   clang  clang, undefined behaviour and the integer sanitizer (unsigned wraps, lossy conversions)
+#   clang  clang, addresses, undefined behaviour, unsigned wraps and lossy conversions
 # PYTHON (default python3) must have the packages of pyqfw's `dev` extra.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -27,9 +27,9 @@ asan)
     ;;
 clang)
     CC=${CC:-clang}
-    san=undefined,integer,float-cast-overflow
-    preload=$($CC -print-file-name="libclang_rt.ubsan_standalone-$(uname -m).so")
-    caught="$caught unsigned_wrap"
+    san=address,undefined,integer,float-cast-overflow
+    preload=$($CC -print-file-name="libclang_rt.asan-$(uname -m).so")
+    caught="$caught over_read unsigned_wrap"
     ;;
 *)
     echo "unknown kind: $kind" >&2
@@ -74,7 +74,7 @@ die() {
 # The library is instrumented, and it is the one that is imported.
 nm -D "$build"/site/pyqfw/_core*.so | grep -q __ubsan_handle_add_overflow ||
     die "the core is not instrumented for undefined behaviour"
-if [ "$kind" = asan ]; then
+if [ "$kind" != ubsan ]; then
     nm -D "$build"/site/pyqfw/_core*.so | grep -q __asan_report_load ||
         die "the core is not instrumented for addresses"
 fi

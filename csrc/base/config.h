@@ -15,6 +15,11 @@
 #define QFW_PLAN_CRC 0
 #endif
 
+/* Bytes of what lasts in the arena of that plan, as a state has them. */
+#ifndef QFW_LASTING_BYTES
+#define QFW_LASTING_BYTES 0
+#endif
+
 /* Places that operations have operands at. */
 #ifndef QFW_PLACES
 #define QFW_PLACES 8
@@ -56,6 +61,9 @@
 #endif
 #ifndef QFW_HAS_REQUANTIZE /* products that write codes */
 #define QFW_HAS_REQUANTIZE 1
+#endif
+#ifndef QFW_HAS_RECOMPUTE /* products that make their sums twice, for a dynamic range */
+#define QFW_HAS_RECOMPUTE 1
 #endif
 #ifndef QFW_HAS_POOLED /* products that pool their sums */
 #define QFW_HAS_POOLED 1
@@ -123,6 +131,18 @@
 #ifndef QFW_HAS_ANY_WIDEN /* more widening than a scale a column */
 #define QFW_HAS_ANY_WIDEN 1
 #endif
+#ifndef QFW_HAS_ANY_GEMM /* integer products but those of one row by four columns of int8 or more */
+#define QFW_HAS_ANY_GEMM 1
+#endif
+#ifndef QFW_HAS_ANY_MASK /* masks but those of int8 on sums of one scale, and nothing else */
+#define QFW_HAS_ANY_MASK 1
+#endif
+#ifndef QFW_HAS_NEAREST_S8 /* sums of one scale to int8 other than by random words */
+#define QFW_HAS_NEAREST_S8 1
+#endif
+#ifndef QFW_HAS_MANY_ROWS /* ratios by column but of one row, half away, to int8 or int16 */
+#define QFW_HAS_MANY_ROWS 1
+#endif
 #ifndef QFW_HAS_PANELS /* integer products of several rows that are worth a panel */
 #define QFW_HAS_PANELS 1
 #endif
@@ -136,7 +156,8 @@
       QFW_HAS_S16_S16 && QFW_HAS_F32_PRODUCT && QFW_HAS_ANY_CONVERT && QFW_HAS_ANY_WIDEN &&     \
       QFW_HAS_ANY_MOVE && QFW_HAS_ANY_QUANTIZE && QFW_HAS_ANY_ROWS && QFW_HAS_BATCH &&          \
       QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_HAS_F32_MASK && QFW_HAS_POOLED &&           \
-      QFW_HAS_PANELS && QFW_HAS_FEW_COLUMNS && QFW_PLACES == 8)
+      QFW_HAS_PANELS && QFW_HAS_FEW_COLUMNS && QFW_HAS_ANY_GEMM && QFW_HAS_ANY_MASK &&          \
+      QFW_HAS_NEAREST_S8 && QFW_HAS_MANY_ROWS && QFW_HAS_RECOMPUTE && QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
 

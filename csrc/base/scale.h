@@ -62,6 +62,9 @@ float qfw_scale_mul(float a, float b);
 float qfw_scale_quot(float a, float b);
 float qfw_scale_lift(float s, int32_t h);
 
+/* out[i] = qfw_scale_mul(a, b[i]); out may be b. */
+void qfw_scales_mul(float a, const float *b, size_t n, float *out);
+
 /* A bias as an accumulator starts with it (section 13): value * 2^exp / sigma, rounded half away at
  * the smallest shift g with |seed| < 2^30. value <= 2^40 in magnitude, sigma a scale. */
 typedef struct {

@@ -206,6 +206,9 @@ void qfw_convolve_back(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n, v
             qfw_depthwise_back(c, first, n, out);
             return;
         }
+        if (QFW_DIRECT && qfw_convolve_back_directly(c, first, n, out)) {
+            return;
+        }
         if (turns(c, &turned)) {
             back_turned(c, &turned, first, n, out);
             return;
@@ -287,7 +290,10 @@ void qfw_convolve_gradient(const qfw_convolution *c, ptrdiff_t terms, ptrdiff_t 
         p.scratch += 8 * n * k;
         p.scratch_bytes -= 8 * n * k;
     }
-    for (ptrdiff_t i = first, end = first + n; i < end;) {
+    const ptrdiff_t done = QFW_DIRECT && qfw_is_whole(c, terms)
+                               ? qfw_convolve_gradient_directly(c, terms, first, n, out)
+                               : 0;
+    for (ptrdiff_t i = first + done, end = first + n; i < end;) {
         const ptrdiff_t group = i / own,
                         rows = end < (group + 1) * own ? end - i : (group + 1) * own - i;
         group_gradient(c, &p, terms, group, i, rows, qfw_sum_at(out, (i - first) * k));

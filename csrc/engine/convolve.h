@@ -26,11 +26,17 @@ void qfw_convolve(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n, void *
  * of a makes it faster where strides are 1. */
 void qfw_convolve_back(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n, void *out);
 
+bool qfw_convolve_back_directly(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n,
+                                void *out); /* false: it does not do these */
+
 /* Rows first .. first + n - 1 of the gradient [a_channels][taps][channels / groups], summed over
  * `terms` positions: a are the positions of the result, b is the image. Where the sum is split,
  * scratch begins with 8 bytes for each of the sums. */
 void qfw_convolve_gradient(const qfw_convolution *c, ptrdiff_t terms, ptrdiff_t first, ptrdiff_t n,
                            void *out);
+
+ptrdiff_t qfw_convolve_gradient_directly(const qfw_convolution *c, ptrdiff_t terms, ptrdiff_t first,
+                                         ptrdiff_t n, void *out); /* rows that it has done */
 
 /* The same three where each channel has a group of its own. */
 void qfw_depthwise(const qfw_convolution *c, ptrdiff_t first, ptrdiff_t n, void *out);

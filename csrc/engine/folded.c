@@ -110,6 +110,16 @@ static void sum_rows(const qfw_call *call, const folded *f, ptrdiff_t first, ptr
     }
 }
 
+/* Sums of the pixels first .. first + rows - 1 in the tile, and what follows them. */
+static void fill_tile(const qfw_call *call, const folded *f, ptrdiff_t first, ptrdiff_t rows,
+                      qfw_finish *after)
+{
+    int32_t *sums = call->at[6].t.codes;
+    sum_rows(call, f, first, rows, sums);
+    qfw_product_mask(call, first, after);
+    QFW_K(call->kernels, finish_s32)(sums, (size_t)rows, (size_t)sizes_of(call).n, after);
+}
+
 /* A tile of pixels at a time: the sums, what follows them, and their codes. */
 static qfw_status requantize(const qfw_call *call, const folded *f)
 {
@@ -118,19 +128,22 @@ static qfw_status requantize(const qfw_call *call, const folded *f)
     const ptrdiff_t most = tile_of(call);
     const bool gain = QFW_HAS_HINDSIGHT && qfw_has(call, 7);
     qfw_tensor sums = tile->t;
+    memset(tile->absmax, 0, sizeof *tile->absmax);
+    qfw_finish after = qfw_product_finish(call, f->scale, sums.scale, tile->absmax);
     if (gain) {
         QFW_TRY(qfw_hindsight_scales(out, out->t.scale, &call->at[7], f->scale));
+    } else if (recomputes(call)) {
+        for (ptrdiff_t i = 0; i < all.m; i += most) {
+            fill_tile(call, f, i, all.m - i < most ? all.m - i : most, &after);
+        }
+        qfw_set_found_scale(call, qfw_tile_scale(call));
     } else {
         qfw_fix_scales(out, out->t.scale);
     }
-    memset(tile->absmax, 0, sizeof *tile->absmax);
-    qfw_finish after = qfw_product_finish(call, f->scale, sums.scale, tile->absmax);
     for (ptrdiff_t i = 0; i < all.m; i += most) {
         const ptrdiff_t rows = all.m - i < most ? all.m - i : most;
         sums.layout.axis = sums.layout.group = rows * all.n;
-        sum_rows(call, f, i, rows, sums.codes);
-        qfw_product_mask(call, i, &after);
-        QFW_K(call->kernels, finish_s32)(sums.codes, (size_t)rows, (size_t)all.n, &after);
+        fill_tile(call, f, i, rows, &after);
         QFW_TRY(qfw_product_encode(call, &sums, i));
     }
     if (gain) {

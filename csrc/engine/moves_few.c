@@ -2,6 +2,7 @@
  * moves.c. */
 #include "base/round.h"
 #include "engine/moves.h"
+#include "kernels/moved.h"
 
 static qfw_move move_of(const qfw_operand *x, ptrdiff_t scale, qfw_rounding rounding)
 {
@@ -10,6 +11,49 @@ static qfw_move move_of(const qfw_operand *x, ptrdiff_t scale, qfw_rounding roun
     qfw_codes_at(x, scale, &m.lo, &m.hi);
     return m;
 }
+
+/* ---- int8 by sums ---- */
+
+static bool is_row_of(const qfw_operand *x, const qfw_move *m)
+{
+    return qfw_is_bytes(&x->t.format) && m->frac == MOVED_FRAC && m->rounding == QFW_STOCHASTIC &&
+           m->w.mu == 0;
+}
+
+/* |sums[i]| <= 2^bits */
+static int32_t bits_of(const int32_t *sums, ptrdiff_t n)
+{
+    uint32_t any = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        any |= (uint32_t)(sums[i] < 0 ? ~sums[i] : sums[i]);
+    }
+    return any == 0 ? 0 : qfw_msb64(any) + 1;
+}
+
+/* A stretch of which both are rows of Sym(8): what qfw_move_tiles returns. */
+static uint32_t move_row(const qfw_job *j, const qfw_stretch *s, const qfw_move *move,
+                         const qfw_move *of_state)
+{
+    const bool has_state = QFW_HAS_STATE && j->state != NULL;
+    const int32_t *sums = (const int32_t *)j->g->codes + (s->at - j->first);
+    int8_t *v = has_state ? (int8_t *)j->state->t.codes + s->at : NULL;
+    const qfw_row row = {NULL, sums, v, (size_t)s->n, s->at, 0, bits_of(sums, s->n)};
+    int8_t *m = (int8_t *)j->param->t.codes + s->at;
+    const uint32_t out = qfw_move_row(m, &row, &move->g, &move->v, &j->key, false);
+    return !has_state
+               ? out
+               : out | qfw_move_row(v, &row, &of_state->g, &of_state->v, &j->state_key, true) << 1;
+}
+
+static uint32_t move_any(qfw_job *j, const qfw_stretch *s, const qfw_move *move,
+                         const qfw_move *of_state)
+{
+    const bool rows = j->plain && j->wide && is_row_of(j->param, move) &&
+                      (!QFW_HAS_STATE || j->state == NULL || is_row_of(j->state, of_state));
+    return rows ? move_row(j, s, move, of_state) : qfw_move_tiles(j, s, move, of_state);
+}
+
+/* ---- stretches ---- */
 
 static void move_stretch(qfw_job *j, const qfw_stretch *s)
 {
@@ -24,9 +68,9 @@ static void move_stretch(qfw_job *j, const qfw_stretch *s)
         of_state.v = qfw_coef_of(j->f.state_v, 1.0f, of_state.frac, j->long_v);
         of_state.g = qfw_coef_of(qfw_coef_mul(j->f.state_g, s_g), s_v, of_state.frac, j->wide);
         of_state.w = qfw_coef_of(qfw_coef_mul(j->f.state_w, s_w), s_v, of_state.frac, j->long_w);
-        qfw_flag(j, s, qfw_move_tiles(j, s, &move, &of_state));
+        qfw_flag(j, s, move_any(j, s, &move, &of_state));
     } else {
-        qfw_flag(j, s, qfw_move_tiles(j, s, &move, &move));
+        qfw_flag(j, s, move_any(j, s, &move, &move));
     }
 }
 

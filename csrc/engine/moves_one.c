@@ -94,97 +94,63 @@ static ptrdiff_t scale_of(const qfw_operand *t, ptrdiff_t row)
 
 /* ---- weights ---- */
 
-static qfw_words words_at(const qfw_key *key, ptrdiff_t i)
+static qfw_row row_of(const step *s, ptrdiff_t o, int8_t *v)
 {
-    const qfw_draw_pair d = qfw_block_draw(key, (uint64_t)i);
-    const qfw_words w = {qfw_add32(d.a, qfw_mul32((uint32_t)(i & 31), d.b)), d.b};
-    return w;
+    const qfw_row r = {s->x, NULL, v, (size_t)s->row, o * s->row, s->e[o], 0};
+    return r;
 }
 
-/* Codes first .. first + n - 1, of one block of words; k is the coefficient of products. */
-static uint32_t move_codes(const step *s, ptrdiff_t first, const int8_t *x, size_t n, int32_t code,
-                           const qfw_coef *k)
-{
-    int8_t *m = (int8_t *)s->param->t.codes + first;
-    const qfw_words w = words_at(&s->key, first);
-    if (k->left == 0) {
-        const uint32_t right = k->right < 31 ? k->right : 31;
-        return qfw_move_products(m, x, n, code * k->mu, right, w.u, w.step);
-    }
-    /* Terms that are shifted to the left: steps of many codes. */
-    const qfw_move move = {*k, *k, *k, FRAC, -INT8_MAX, INT8_MAX, QFW_STOCHASTIC};
-    int32_t out = 0;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t u = qfw_add32(w.u, qfw_mul32((uint32_t)i, w.step));
-        const int32_t y = loop_wide_term(code * x[i], k);
-        m[i] = (int8_t)loop_held(m[i] - loop_round(y, FRAC, QFW_STOCHASTIC, u), &move, &out);
-    }
-    return out != 0 ? 1u : 0u;
-}
-
-/* The coefficients of a row with a state, which of itself are the same for all; and the gradient's scale
- * times its factors. */
-typedef struct {
-    qfw_move move, state;
-    float top, state_top;
-} moves;
-
-static moves moves_of(const step *s)
-{
-    const qfw_coef none = {0, 0, 0, 0};
-    const qfw_move plain = {none, none, none, FRAC, -INT8_MAX, INT8_MAX, QFW_STOCHASTIC};
-    moves m = {plain, plain, qfw_coef_mul(s->f.step_g, s->sigma),
-               qfw_coef_mul(s->f.state_g, s->sigma)};
-    m.state.v = qfw_coef_of(s->f.state_v, 1.0f, FRAC, false);
-    return m;
-}
-
-/* Row o of both; one without an error whose state never began stays. */
-static void move_with_state(const step *s, ptrdiff_t o, moves *m)
-{
-    const ptrdiff_t at_v = scale_of(s->state, o);
-    const float s_w = s->param->t.scale[scale_of(s->param, o)], s_v = s->state->t.scale[at_v];
-    if (s->e[o] == 0 && is_one(s_v) && qfw_has_no_range(s->state, at_v)) {
-        return;
-    }
-    m->move.v = qfw_coef_of(qfw_coef_mul(s->f.step_v, s_v), s_w, FRAC, false);
-    if (s->e[o] != 0) { /* else they are multiplied by 0 */
-        m->move.g = qfw_coef_of(m->top, s_w, FRAC, true);
-        m->state.g = qfw_coef_of(m->state_top, s_v, FRAC, true);
-    }
-    uint32_t out = 0;
-    for (ptrdiff_t i = 0, n; i < s->row; i += n) {
-        const ptrdiff_t at = o * s->row + i;
-        n = qfw_shorter(s->row - i, 32 - (at & 31));
-        out |= qfw_move_states((int8_t *)s->param->t.codes + at, (int8_t *)s->state->t.codes + at,
-                               s->x + i, (size_t)n, s->e[o], &m->move, &m->state,
-                               words_at(&s->key, at), words_at(&s->state_key, at));
-    }
-    s->flags[scale_of(s->param, o)] |= (uint8_t)(out & 1u);
-    s->flags[s->param->scales + at_v] |= (uint8_t)(out >> 1);
-}
-
-static void move_states(const step *s)
-{
-    moves m = moves_of(s);
-    for (ptrdiff_t o = 0; o < s->rows; o++) {
-        move_with_state(s, o, &m);
-    }
-}
-
-static void move_weights(const step *s)
+/* Rows with an error, by it alone. */
+static void move_rows(const step *s)
 {
     const float top = qfw_coef_mul(s->f.step_g, s->sigma);
     for (ptrdiff_t o = 0; o < s->rows; o++) {
         if (s->e[o] != 0) {
-            const ptrdiff_t scale = scale_of(s->param, o), first = o * s->row;
-            const qfw_coef k = qfw_coef_of(top, s->param->t.scale[scale], FRAC, true);
-            for (ptrdiff_t i = 0, n; i < s->row; i += n) {
-                n = qfw_shorter(s->row - i, 32 - ((first + i) & 31));
-                s->flags[scale] |=
-                    (uint8_t)move_codes(s, first + i, s->x + i, (size_t)n, s->e[o], &k);
-            }
+            const ptrdiff_t at = scale_of(s->param, o);
+            const qfw_coef g = qfw_coef_of(top, s->param->t.scale[at], FRAC, true);
+            const qfw_row r = row_of(s, o, NULL);
+            int8_t *m = (int8_t *)s->param->t.codes + r.first;
+            s->flags[at] |= (uint8_t)qfw_move_row(m, &r, &g, &g, &s->key, false);
         }
+    }
+}
+
+/* The gradient's scale times its factors, and the state's own part in itself. */
+typedef struct {
+    float of_param, of_state;
+    qfw_coef own;
+} pull;
+
+/* Row o of the parameter and of the state, whose part in both is as it was. */
+static void move_both(const step *s, ptrdiff_t o, const pull *p)
+{
+    const ptrdiff_t at_w = scale_of(s->param, o), at_v = scale_of(s->state, o);
+    const float s_w = s->param->t.scale[at_w], s_v = s->state->t.scale[at_v];
+    if (s->e[o] == 0 && is_one(s_v) && qfw_has_no_range(s->state, at_v)) {
+        return; /* it never began */
+    }
+    const bool moves = s->e[o] != 0; /* else coefficients of g are multiplied by 0 */
+    int8_t *v = (int8_t *)s->state->t.codes + o * s->row;
+    const qfw_row r = row_of(s, o, v);
+    const qfw_coef by_v = qfw_coef_of(qfw_coef_mul(s->f.step_v, s_v), s_w, FRAC, false);
+    qfw_coef g = qfw_coef_of(moves ? p->of_param : 0.0f, s_w, FRAC, true);
+    int8_t *m = (int8_t *)s->param->t.codes + r.first;
+    s->flags[at_w] |= (uint8_t)qfw_move_row(m, &r, &g, &by_v, &s->key, false);
+    g = qfw_coef_of(moves ? p->of_state : 0.0f, s_v, FRAC, true);
+    s->flags[s->param->scales + at_v] |=
+        (uint8_t)qfw_move_row(v, &r, &g, &p->own, &s->state_key, true);
+}
+
+static void move_weights(const step *s)
+{
+    if (!QFW_HAS_STATE || s->state == NULL) {
+        move_rows(s);
+        return;
+    }
+    const pull p = {qfw_coef_mul(s->f.step_g, s->sigma), qfw_coef_mul(s->f.state_g, s->sigma),
+                    qfw_coef_of(s->f.state_v, 1.0f, FRAC, false)};
+    for (ptrdiff_t o = 0; o < s->rows; o++) {
+        move_both(s, o, &p);
     }
 }
 
@@ -198,17 +164,26 @@ static qfw_coef of_error(float top, float to, int32_t frac)
     return k;
 }
 
+/* A code of a bias; -2^15 is held, and is no event. */
+static int16_t held(int32_t v, int32_t *out)
+{
+    if (v > INT16_MAX || v < -INT16_MAX) {
+        *out |= v != -INT16_MAX - 1;
+        v = v > 0 ? INT16_MAX : -INT16_MAX;
+    }
+    return (int16_t)v;
+}
+
 /* The state of element i moves, by itself with the coefficient `own`; what it was adds to the step y of
  * the parameter. */
 static int32_t with_state(const step *s, ptrdiff_t i, int32_t y, const qfw_coef *own, uint32_t u)
 {
     const ptrdiff_t at = scale_of(s->state, i);
     const float s_v = s->state->t.scale[at];
-    const qfw_coef none = {0, 0, 0, 0};
-    const qfw_move held = {none, none, none, FRAC, -INT8_MAX, INT8_MAX, QFW_STOCHASTIC};
     const float s_w = s->param->t.scale[0];
     int8_t *v = (int8_t *)s->state->t.codes + i;
-    int32_t out = 0, y_v = loop_term(*v, own);
+    uint32_t out = 0;
+    int32_t y_v = loop_term(*v, own);
     if (*v != 0) {
         const float top = qfw_coef_mul(s->f.step_v, s_v);
         const qfw_coef by_v = qfw_coef_of(top, s_w, BIAS_FRAC, false);
@@ -218,8 +193,8 @@ static int32_t with_state(const step *s, ptrdiff_t i, int32_t y, const qfw_coef 
         const qfw_coef g = of_error(qfw_coef_mul(s->f.state_g, s->sigma), s_v, FRAC);
         y_v += loop_term(s->e[i], &g);
     }
-    *v = (int8_t)loop_held(loop_round(y_v, FRAC, QFW_STOCHASTIC, u), &held, &out);
-    s->flags[s->param->scales + at] |= (uint8_t)(out != 0 ? 1 : 0);
+    moved_hold(v, loop_round(y_v, FRAC, QFW_STOCHASTIC, u), &out);
+    s->flags[s->param->scales + at] |= (uint8_t)out;
     return y;
 }
 
@@ -228,9 +203,11 @@ static void move_bias(const step *s)
 {
     const float s_w = s->param->t.scale[0];
     const qfw_coef k = of_error(qfw_coef_mul(s->f.step_g, s->sigma), s_w, BIAS_FRAC);
-    const qfw_move move = {k, k, k, BIAS_FRAC, -INT16_MAX, INT16_MAX, QFW_STOCHASTIC};
     const bool has_state = QFW_HAS_STATE && s->state != NULL;
-    const qfw_coef own = qfw_coef_of(has_state ? s->f.state_v : 0.0f, 1.0f, FRAC, false);
+    qfw_coef own = {0, 0, 0, 0};
+    if (has_state) {
+        own = qfw_coef_of(s->f.state_v, 1.0f, FRAC, false);
+    }
     int16_t *m = s->param->t.codes;
     int32_t out = 0;
     for (ptrdiff_t i = 0; i < s->rows; i++) {
@@ -238,10 +215,10 @@ static void move_bias(const step *s)
         if (s->e[i] != 0 || moves_on) {
             int32_t y = loop_term(s->e[i], &k);
             if (has_state) {
-                y = with_state(s, i, y, &own, words_at(&s->state_key, i).u);
+                y = with_state(s, i, y, &own, moved_words(&s->state_key, i).u);
             }
-            const int32_t by = loop_round(y, BIAS_FRAC, QFW_STOCHASTIC, words_at(&s->key, i).u);
-            m[i] = (int16_t)loop_held(m[i] - by, &move, &out);
+            const int32_t by = loop_round(y, BIAS_FRAC, QFW_STOCHASTIC, moved_words(&s->key, i).u);
+            m[i] = held(m[i] - by, &out);
         }
     }
     s->flags[0] |= (uint8_t)(out != 0 ? 1 : 0);
@@ -272,9 +249,7 @@ bool qfw_move_one_row(const qfw_call *call, const qfw_operand *param, const qfw_
         start_scales(&s, state, s.f.state_g);
         s.state_key = qfw_key_of(call, state);
     }
-    if (has_state && x != NULL) {
-        move_states(&s);
-    } else if (x != NULL) {
+    if (x != NULL) {
         move_weights(&s);
     } else {
         move_bias(&s);

@@ -234,5 +234,15 @@ qfw_stretch qfw_patches_at(qfw_patches *p, ptrdiff_t group, ptrdiff_t first, ptr
         s.x = p->scratch + column * w->stride_w * pixel;
         return s;
     }
+    if (is_line(w)) { /* what needs no padding is read in place */
+        const ptrdiff_t inner = inner_columns(w, column, s.n);
+        const ptrdiff_t before = (w->pad_w + w->stride_w - 1) / w->stride_w - column;
+        if (inner > 0) {
+            s.x = p->image + (at * w->in_w + column * w->stride_w - w->pad_w) * pixel;
+            s.n = inner;
+            return s;
+        }
+        return gathered(p, group, first, before > 0 ? least(s.n, before) : s.n);
+    }
     return gathered(p, group, first, most);
 }

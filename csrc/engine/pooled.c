@@ -73,10 +73,46 @@ const char *qfw_rule_product_pool_s32(const qfw_call *call)
     return qfw_has(call, 4) && !qfw_is_pick(pool, &call->at[4], &call->at[0]) ? "picks" : NULL;
 }
 
+/* The largest of each window of a band, in the tile; picks: NULL, or where these go. */
+static void fill_band(const qfw_call *call, const band *b, const qfw_finish *f,
+                      const qfw_operand *picks, bool look)
+{
+    const qfw_operand *tile = &call->at[6];
+    const ptrdiff_t n = sizes_of(call).n;
+    const qfw_window w = window_of(pool_of(call), b);
+    const qfw_finish largest = {NULL, NULL, false, scaled_by_column(call), NULL, 0, tile->absmax};
+    qfw_product_sums(call, b->first, b->n, tile->t.codes);
+    QFW_K(call->kernels, finish_s32)(tile->t.codes, (size_t)b->n, (size_t)n, f);
+    qfw_pool_sums(call->kernels, &w, tile->t.codes, n, picks, b->out * n);
+    if (look) { /* at what is stored */
+        QFW_K(call->kernels, finish_s32)(tile->t.codes, (size_t)b->outs, (size_t)n, &largest);
+    }
+}
+
+/* The scale of the codes, the sums having theirs. */
+static qfw_status find_scale(const qfw_call *call, const qfw_finish *f)
+{
+    const qfw_operand *out = &call->at[0];
+    band b = {0, 0, 0, 0};
+    if (QFW_HAS_HINDSIGHT && qfw_has(call, 7)) {
+        return qfw_hindsight_scales(out, out->t.scale, &call->at[7], call->at[1].t.scale[0]);
+    }
+    if (!recomputes(call)) {
+        qfw_fix_scales(out, out->t.scale);
+        return QFW_OK;
+    }
+    while (next_band(call, tile_of(call), &b)) {
+        fill_band(call, &b, f, NULL, true);
+    }
+    qfw_set_found_scale(call, qfw_tile_scale(call));
+    return QFW_OK;
+}
+
 qfw_status qfw_op_product_pool_s32(const qfw_call *call)
 {
-    const qfw_operand *out = &call->at[0], *picks = &call->at[4], *tile = &call->at[6];
-    const ptrdiff_t n = sizes_of(call).n, room = tile_of(call);
+    const qfw_operand *out = &call->at[0], *tile = &call->at[6];
+    const qfw_operand *picks = qfw_has(call, 4) ? &call->at[4] : NULL;
+    const ptrdiff_t n = sizes_of(call).n;
     const bool each = scaled_by_column(call), gain = QFW_HAS_HINDSIGHT && qfw_has(call, 7);
     const float s_a = call->at[1].t.scale[0];
     uint32_t *unused =
@@ -85,29 +121,18 @@ qfw_status qfw_op_product_pool_s32(const qfw_call *call)
     band b = {0, 0, 0, 0};
     QFW_TRY(qfw_product_codes(call, call->at[1].plan->bits));
     QFW_TRY(qfw_product_bias(call));
-    if (gain) {
-        QFW_TRY(qfw_hindsight_scales(out, out->t.scale, &call->at[7], s_a));
-    } else {
-        qfw_fix_scales(out, out->t.scale);
-    }
-    if (qfw_has(call, 4)) {
-        ((uint8_t *)picks->t.codes)[qfw_codes_bytes(picks) - 1] = 0; /* after the last one */
-    }
     memset(tile->absmax, 0, (size_t)tile->scales * sizeof *tile->absmax);
     memset(unused, 0, (size_t)n * sizeof *unused);
     const qfw_finish f = qfw_product_finish(call, s_a, sums.scale, unused);
-    const qfw_finish largest = {NULL, NULL, false, each, NULL, 0, tile->absmax};
+    QFW_TRY(find_scale(call, &f));
+    if (picks != NULL) {
+        ((uint8_t *)picks->t.codes)[qfw_codes_bytes(picks) - 1] = 0; /* after the last one */
+    }
     if (each) {
         qfw_find_ratios(call->kernels, &sums, &out->t, call->at[5].t.codes);
     }
-    while (next_band(call, room, &b)) {
-        const qfw_window w = window_of(pool_of(call), &b);
-        qfw_product_sums(call, b.first, b.n, sums.codes);
-        QFW_K(call->kernels, finish_s32)(sums.codes, (size_t)b.n, (size_t)n, &f);
-        qfw_pool_sums(call->kernels, &w, sums.codes, n, qfw_has(call, 4) ? picks : NULL, b.out * n);
-        if (gain) { /* asks for the largest of what is stored */
-            QFW_K(call->kernels, finish_s32)(sums.codes, (size_t)b.outs, (size_t)n, &largest);
-        }
+    while (next_band(call, tile_of(call), &b)) {
+        fill_band(call, &b, &f, picks, gain);
         sums.layout.outer = each ? b.outs : 1;
         sums.layout.axis = each ? n : b.outs * n;
         sums.layout.group = each ? 1 : sums.layout.axis;

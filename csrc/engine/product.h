@@ -65,16 +65,22 @@ static inline bool scaled_by_column(const qfw_call *call)
     return qfw_has(call, 3) || asked || (!folded && call->at[2].scales != 1);
 }
 
-/* Whether the product writes codes at a scale that is known before. */
+/* Whether the product writes codes. */
 static inline bool requantizes(const qfw_call *call)
 {
     return QFW_HAS_REQUANTIZE && call->at[0].plan->kind == QFW_SYM && call->at[0].plan->bits != 32;
 }
 
+/* And at a scale that only all of its sums tell: they are made twice. */
+static inline bool recomputes(const qfw_call *call)
+{
+    return QFW_HAS_RECOMPUTE && requantizes(call) && call->at[0].plan->range == QFW_DYNAMIC;
+}
+
 /* Matrix rows that a tile of accumulators has room for. */
 static inline ptrdiff_t tile_of(const qfw_call *call)
 {
-    return call->at[6].n / sizes_of(call).n;
+    return QFW_HAS_REQUANTIZE ? call->at[6].n / sizes_of(call).n : 0; /* else no place 6 */
 }
 
 /* Bytes of scratch: the columns' ratios, then seeds and shifts, then, where sums are pooled, the
@@ -112,13 +118,27 @@ qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uin
 /* The mask of the matrix rows from `row` on. */
 void qfw_product_mask(const qfw_call *call, ptrdiff_t row, qfw_finish *f);
 
-/* Sums of some rows, as codes of the matrix rows from `row` on. */
-qfw_status qfw_product_encode(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t row);
-
 /* QFW_E_RANGE for weights whose codes could take a sum with codes of `a_bits` bits beyond its bound;
  * QFW_E_NONFINITE for a bias that is none. */
 qfw_status qfw_product_codes(const qfw_call *call, int32_t a_bits);
 qfw_status qfw_product_bias(const qfw_call *call);
+
+/* ---- requantized.c ---- */
+
+/* Sums of some rows, as codes of the matrix rows from `row` on. */
+qfw_status qfw_product_encode(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t row);
+
+/* All rows of a product without windows that pool: the sums, what follows them, and their codes. */
+qfw_status qfw_product_requantize(const qfw_call *call);
+
+/* ---- recomputed.c ---- */
+
+/* The scale that the sums at place 6 need, as their absmaxes tell; for the codes at place 0. */
+qfw_num qfw_tile_scale(const qfw_call *call);
+void qfw_set_found_scale(const qfw_call *call, qfw_num found);
+
+/* Makes all sums, a tile at a time, and sets the scale of their codes. */
+void qfw_product_range(const qfw_call *call);
 
 /* ---- product_rule.c ---- */
 

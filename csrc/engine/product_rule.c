@@ -133,8 +133,8 @@ static const char *tile_fault(const qfw_call *call)
     if (!requantizes(call)) {
         return qfw_has(call, 6) || qfw_has(call, 7) ? "tile" : NULL;
     }
-    if (out->plan->rows != QFW_ROWS_AXIS || out->plan->range == QFW_DYNAMIC) {
-        return "the range is not known before";
+    if (out->plan->rows != QFW_ROWS_AXIS) {
+        return "codes of several scales";
     }
     if (qfw_has(call, 7) != (out->plan->range == QFW_HINDSIGHT) ||
         (qfw_has(call, 7) && (!qfw_is_gain(&call->at[7]) || scaled_by_row(call)))) {

@@ -9,6 +9,10 @@ static uint64_t later(uint64_t a, uint64_t b)
 /* Bytes behind the core's own up to the end of the last part that lasts, a multiple of QFW_ALIGN. */
 static qfw_status lasting_bytes(const qfw_plan_header *h, uint32_t *bytes)
 {
+    if (!QFW_ANY_PLAN) {
+        *bytes = QFW_LASTING_BYTES;
+        return QFW_OK;
+    }
     const qfw_plan_tensor *tensors = (const void *)(h + 1);
     uint64_t end = QFW_NET_BYTES;
     for (uint32_t i = 0; i < h->tensors; i++) {

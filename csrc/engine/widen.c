@@ -140,17 +140,20 @@ float qfw_fold_columns(const qfw_kernels *kernels, const qfw_operand *src, const
     const size_t wide = (size_t)columns;
     const float own = src->t.scale[0], *folded = by->t.scale;
     float most = 0.0f, sigma[QFW_TILE];
-    for (ptrdiff_t c = 0; c < columns; c++) {
-        const float s = qfw_scale_mul(own, folded[c]);
-        most = is_above(s, most) && !none && !qfw_has_no_range(by, c) ? s : most;
+    for (size_t c = 0; c < wide; c += QFW_TILE) {
+        const size_t n = wide - c < QFW_TILE ? wide - c : QFW_TILE;
+        qfw_scales_mul(own, folded + c, n, sigma);
+        for (size_t k = 0; k < n; k++) {
+            const bool counts =
+                is_above(sigma[k], most) && !none && !qfw_has_no_range(by, (ptrdiff_t)(c + k));
+            most = counts ? sigma[k] : most;
+        }
     }
     const int32_t extra = bits - qfw_signed_bits(&src->t.format);
     const float scale = is_above(most, 0.0f) ? qfw_scale_lift(most, -extra) : 1.0f;
     for (size_t c = 0; c < wide; c += QFW_TILE) {
         const size_t n = wide - c < QFW_TILE ? wide - c : QFW_TILE;
-        for (size_t k = 0; k < n; k++) {
-            sigma[k] = qfw_scale_mul(own, folded[c + k]);
-        }
+        qfw_scales_mul(own, folded + c, n, sigma);
         QFW_K(kernels, ratios_f32)(sigma, n, scale, bits, ratios + c, wide);
     }
     return scale;

@@ -44,10 +44,11 @@ static ptrdiff_t products(const qfw_call *call)
     return qfw_times(qfw_times(call->rows, positions), b->n) / QFW_SPLIT_PRODUCTS;
 }
 
-/* Not where a range is watched. */
+/* Not where a range is watched, nor where it is that of all rows. */
 static qfw_status split_product_s32(const qfw_call *call)
 {
-    return by_rows(call, qfw_op_product_s32, !qfw_has(call, 7), products(call));
+    const bool ranged = call->at[0].plan->bits != 32 && call->at[0].plan->range == QFW_DYNAMIC;
+    return by_rows(call, qfw_op_product_s32, !ranged && !qfw_has(call, 7), products(call));
 }
 
 static qfw_status split_product_f32(const qfw_call *call)

@@ -45,7 +45,8 @@ static inline uint32_t qfw_rescale_known(const qfw_kernels *kernels, const int32
                                          const qfw_key *key, uint64_t first, const uint32_t *absmax,
                                          ptrdiff_t at, int8_t *codes)
 {
-    const bool within = absmax != NULL && qfw_codes_within(a, n, ratio, rule, absmax[at], codes);
+    const bool within = QFW_HAS_NEAREST_S8 && absmax != NULL &&
+                        qfw_codes_within(a, n, ratio, rule, absmax[at], codes);
     return within ? 0 : QFW_K(kernels, rescale_s8)(a, n, ratio, rule, key, first, codes);
 }
 

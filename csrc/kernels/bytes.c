@@ -39,7 +39,7 @@ uint32_t qfw_rescale_s8_scalar(const int32_t *a, size_t n, const qfw_ratio *rati
                                const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
                                int8_t *codes)
 {
-    if (QFW_DIRECT && rule->rounding == QFW_STOCHASTIC) {
+    if (QFW_DIRECT && (!QFW_HAS_NEAREST_S8 || rule->rounding == QFW_STOCHASTIC)) {
         return rescale_few(a, n, ratio, rule, key, first, codes);
     }
     uint32_t u[QFW_TILE], saturated = 0;

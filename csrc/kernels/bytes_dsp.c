@@ -100,7 +100,7 @@ uint32_t qfw_rescale_s8_dsp(const int32_t *a, size_t n, const qfw_ratio *ratio,
     if (even && plain && rule->rounding == QFW_STOCHASTIC) {
         return random_codes(a, n, ratio, q, key, first, codes);
     }
-    if (even && rule->rounding == QFW_HALF_AWAY) {
+    if (QFW_HAS_NEAREST_S8 && even && rule->rounding == QFW_HALF_AWAY) {
         return plain ? nearest(a, n, &r, q, codes) : nearest_lifted(a, n, ratio, q, codes);
     }
     return qfw_rescale_s8_scalar(a, n, ratio, rule, key, first, codes);
@@ -126,11 +126,11 @@ uint32_t qfw_rescale_s8_dsp(const int32_t *a, size_t n, const qfw_ratio *ratio,
     "asr " x ", %[high], %[shift]\n\t"
 #define HALVED(x)                          \
     "add " x ", " x ", " x ", asr #31\n\t" \
-    "add " x ", " x ", %[half]\n\t"        \
-    "asr " x ", " x ", %[shift]\n\t"
+    "smmulr " x ", " x ", %[mult]\n\t"
 #define EACH(what) what("%[x0]") what("%[x1]") what("%[x2]") what("%[x3]")
 
-/* A ratio that is 2^-shift: a below 2^30, as codes have 7 bits beside their sign and shift <= 23. */
+/* A ratio that is 2^-shift, shift >= 2: a below 2^30, as codes have 7 bits beside their sign and shift <=
+ * 23. (x 2^(32-shift) + 2^31) >> 32 is (x + 2^(shift-1)) >> shift. */
 static void fours_halved(const int32_t *a, const int32_t *end, uint32_t shift, int8_t *codes)
 {
     register int32_t x0 __asm__("r4"), x1 __asm__("r5"), x2 __asm__("r6"), x3 __asm__("r8");
@@ -139,7 +139,7 @@ static void fours_halved(const int32_t *a, const int32_t *end, uint32_t shift, i
                      "bne 1b"
                      : [a] "+r"(a), [codes] "+r"(codes), [x0] "=&r"(x0), [x1] "=&r"(x1),
                        [x2] "=&r"(x2), [x3] "=&r"(x3)
-                     : [end] "r"(end), [half] "r"(1 << (shift - 1)), [shift] "r"(shift)
+                     : [end] "r"(end), [mult] "r"(INT32_C(1) << (32 - shift))
                      : "memory", "cc");
 }
 
@@ -155,7 +155,7 @@ static size_t fours_within(const int32_t *a, size_t n, const dsp_ratio *r, int8_
         return 0;
     }
     const uint32_t down = r->shift + 2 - r->up; /* of a ratio 2^(30 - 32 + up - shift) */
-    if (r->mult == 1 << 30 && down - 1 < 23) {
+    if (r->mult == 1 << 30 && down - 2 < 22) {
         fours_halved(a, end, down, codes);
     } else if (ties) {
         __asm__ volatile("1:\n\t"

@@ -8,11 +8,24 @@
 
 #if defined(__ARM_FEATURE_DSP)
 
+/* Loops with constants for arguments, each use a loop of its own. */
+#define QFW_ALWAYS_INLINE static inline __attribute__((always_inline))
+
 /* Four codes, two of 16 bits: of any alignment, in one load. */
 static inline uint32_t dsp_word(const void *x)
 {
     const uint8_t *b = x;
     return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+/* And stored so. */
+static inline void dsp_put_word(void *to, uint32_t word)
+{
+    uint8_t *b = to;
+    b[0] = (uint8_t)word;
+    b[1] = (uint8_t)(word >> 8);
+    b[2] = (uint8_t)(word >> 16);
+    b[3] = (uint8_t)(word >> 24);
 }
 
 /* Codes 0 and 2 of four, as two numbers of 16 bits; codes 1 and 3. */
@@ -68,6 +81,15 @@ static inline int32_t dsp_high(int32_t c, uint32_t x, int32_t sum)
     return v;
 }
 
+/* sum + (((x << up) * c) >> 32), the product having 64 bits. */
+static inline int32_t dsp_most(int32_t x, uint32_t up, int32_t c, int32_t sum)
+{
+    const int32_t of = (int32_t)((uint32_t)x << up);
+    int32_t v;
+    __asm__("smmla %0, %1, %2, %3" : "=r"(v) : "r"(of), "r"(c), "r"(sum));
+    return v;
+}
+
 /* The high half of x, and bits 20 .. 31 of y as the low one. */
 static inline uint32_t dsp_pack_tops(uint32_t x, int32_t y)
 {
@@ -90,6 +112,23 @@ static inline uint32_t dsp_held(uint32_t x)
     uint32_t two;
     __asm__ volatile("ssat16 %0, #8, %1" : "=r"(two) : "r"(x) : "cc");
     return two;
+}
+
+/* y 2^-20 held so. */
+static inline uint32_t dsp_top(int32_t y)
+{
+    uint32_t v;
+    __asm__ volatile("ssat %0, #8, %1, asr #20" : "=r"(v) : "r"(y) : "cc");
+    return v;
+}
+
+/* The lowest bytes of four words. */
+static inline uint32_t dsp_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    __asm__("bfi %0, %1, #8, #8\n\tbfi %0, %2, #16, #8\n\tbfi %0, %3, #24, #8"
+            : "+&r"(a)
+            : "r"(b), "r"(c), "r"(d));
+    return a;
 }
 
 static inline void dsp_clear_flag(void)

@@ -40,9 +40,24 @@ static uint32_t finish_masked(int32_t *acc, size_t n, const int8_t *mask, uint32
     return larger(most, least, before);
 }
 
+/* One row with seeds, each column by itself: |seed| < 2^30 and the sum is within 2^30 (kernels.h). */
+static void finish_row(int32_t *acc, size_t n, const qfw_finish *f)
+{
+    const int32_t *seed = f->seed, keep = f->relu ? -1 : 0;
+    const uint8_t *shift = f->shift;
+    uint32_t *absmax = f->absmax;
+    for (const int32_t *end = acc + n; acc < end; absmax++) {
+        const int32_t sum = (*acc >> *shift++) + *seed++, v = sum & ~(sum >> 31 & keep);
+        const uint32_t size = qfw_abs32(v);
+        *acc++ = v;
+        *absmax = size > *absmax ? size : *absmax;
+    }
+}
+
 void qfw_finish_s32_dsp(int32_t *acc, size_t rows, size_t n, const qfw_finish *f)
 {
-    if (f->mask != NULL && (f->mask_kind != 8 || f->seed != NULL || f->columns || f->relu)) {
+    if (QFW_HAS_ANY_MASK && f->mask != NULL &&
+        (f->mask_kind != 8 || f->seed != NULL || f->columns || f->relu)) {
         qfw_finish_s32_scalar(acc, rows, n, f);
         return;
     }
@@ -53,6 +68,10 @@ void qfw_finish_s32_dsp(int32_t *acc, size_t rows, size_t n, const qfw_finish *f
     if (f->seed == NULL && !f->relu && !f->columns) { /* one column of them all */
         const uint32_t size = qfw_absmax_s32_dsp(acc, rows * n);
         f->absmax[0] = size > f->absmax[0] ? size : f->absmax[0];
+        return;
+    }
+    if (rows == 1 && f->columns && f->seed != NULL) {
+        finish_row(acc, n, f);
         return;
     }
     for (size_t j = 0; j < n; j++) {

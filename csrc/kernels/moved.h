@@ -1,55 +1,85 @@
-/* Codes that move by the products of one number: the inside of an outer product's step. */
+/* A row of int8 codes that moves: the inside of a device's step (docs/numerics.md section 17). */
 #ifndef QFW_KERNELS_MOVED_H
 #define QFW_KERNELS_MOVED_H
 
+#include "base/random.h"
 #include "kernels/update_loops.h"
+
+/* What a row of n codes moves by, element `first` of its tensor being the first of them: a gradient,
+ * and a state. */
+typedef struct {
+    const int8_t *x;     /* the gradient is code * x[i]; NULL: sums[i] */
+    const int32_t *sums; /* |sums[i]| <= 2^bits, bits <= 31 */
+    const int8_t *v;     /* the state's codes as they were; NULL: none */
+    size_t n;
+    ptrdiff_t first;
+    int32_t code, bits; /* |code| <= 2^7 */
+} qfw_row;
+
+/* to[i] less a step, or as a state does, that step: y is the sum of the gradient's and the state's term
+ * (g, and v where there is a state), rounded stochastically by the words of `key`. Sym(8).
+ *   anew    to is the state, r->v
+ *   returns 1 if a value was outside -128 .. 127 */
+uint32_t qfw_move_row(int8_t *to, const qfw_row *r, const qfw_coef *g, const qfw_coef *v,
+                      const qfw_key *key, bool anew);
+
+/* Sym(8), stochastic: terms have 20 more bits. */
+enum { MOVED_FRAC = 20, MOVED_MOST = 127 };
 
 /* The words u, u + step, ... of neighbours in a block. */
 typedef struct {
     uint32_t u, step;
 } qfw_words;
 
-/* m[i] moves by the term of c * x[i], c = code * mu and |code|, |x[i]| <= 2^7: Sym(8), rounded
- * stochastically by u + i step. A product is below 2^30; that its term, (c x[i]) >> right, is not clamped
- * to 2^28 changes nothing, as m[i] leaves its codes either way.
- *   right   <= 31
- *   returns 1 if one was outside -128 .. 127 */
-uint32_t qfw_move_products(int8_t *m, const int8_t *x, size_t n, int32_t c, uint32_t right,
-                           uint32_t u, uint32_t step);
+static inline qfw_words moved_words(const qfw_key *key, ptrdiff_t i)
+{
+    const qfw_draw_pair d = qfw_block_draw(key, (uint64_t)i);
+    const qfw_words w = {qfw_add32(d.a, qfw_mul32((uint32_t)(i & 31), d.b)), d.b};
+    return w;
+}
 
-/* m[i] moves by the terms of code * x[i] and v[i], v[i] becomes those of the state, as update_s32 does
- * it: Sym(8), rounded stochastically by u and u_v, and |code|, |x[i]| <= 2^7. No coefficients of w. */
-uint32_t qfw_move_states(int8_t *m, int8_t *v, const int8_t *x, size_t n, int32_t code,
-                         const qfw_move *move, const qfw_move *state, qfw_words u, qfw_words u_v);
+/* How many of n elements from number i on have the words of one block. */
+static inline size_t moved_count(ptrdiff_t i, size_t n)
+{
+    const size_t left = 32 - (size_t)(i & 31);
+    return n < left ? n : left;
+}
 
-/* Sym(8), stochastic: terms have 20 more bits. */
-enum { MOVED_FRAC = 20, MOVED_MOST = 127 };
+/* |the gradient's codes| <= 2^bits. */
+static inline int32_t moved_bits(const qfw_row *r)
+{
+    const uint32_t size = qfw_abs32(r->code);
+    return r->x == NULL ? r->bits : 7 + (size > 1 ? qfw_msb64(2 * size - 1) : 0);
+}
+
+/* Whether terms of codes up to 2^bits are at most 2^28, and so need no clamp: mu < 2^16. */
+static inline bool moved_is_small(const qfw_coef *k, int32_t bits)
+{
+    return bits + 16 + k->left - k->right <= 28;
+}
 
 /* Moves a code; -128 is held, and is no event. */
-static inline void moved_hold(int8_t *at, int32_t v, uint32_t event, uint32_t *out)
+static inline void moved_hold(int8_t *at, int32_t v, uint32_t *out)
 {
     if (v > MOVED_MOST || v < -MOVED_MOST) {
-        *out |= v != -MOVED_MOST - 1 ? event : 0u;
+        *out |= v != -MOVED_MOST - 1 ? 1u : 0u;
         v = v > 0 ? MOVED_MOST : -MOVED_MOST;
     }
     *(uint8_t *)at = (uint8_t)((uint32_t)v & 0xFFu);
 }
 
-/* y is a step with its random word added. Where it is 0 nothing moves. */
-static inline void moved_by(int8_t *m, int32_t y, uint32_t *out)
+/* Elements from .. end - 1 of the row, the words of the first being w. */
+static inline uint32_t moved_one_by_one(int8_t *to, const qfw_row *r, size_t from, size_t end,
+                                        const qfw_coef *g, const qfw_coef *v, qfw_words w,
+                                        bool anew)
 {
-    const int32_t by = y >> MOVED_FRAC;
-    if (by != 0) {
-        moved_hold(m, *m - by, 1, out);
-    }
-}
-
-static inline uint32_t moved_one_by_one(int8_t *m, const int8_t *x, const int8_t *end, int32_t c,
-                                        uint32_t right, uint32_t u, uint32_t step)
-{
+    const bool has_state = QFW_HAS_STATE && r->v != NULL;
     uint32_t out = 0;
-    for (; x < end; x++, m++, u = qfw_add32(u, step)) {
-        moved_by(m, ((c * *x) >> right) + (int32_t)(u >> (32 - MOVED_FRAC)), &out);
+    for (size_t i = from; i < end; i++, w.u = qfw_add32(w.u, w.step)) {
+        int32_t y = loop_wide_term(r->x != NULL ? r->code * r->x[i] : r->sums[i], g);
+        y += has_state ? loop_term(r->v[i], v) : 0;
+        const int32_t by = loop_round(y, MOVED_FRAC, QFW_STOCHASTIC, w.u);
+        moved_hold(to + i, anew ? by : to[i] - by, &out);
     }
     return out;
 }

@@ -94,9 +94,12 @@ static inline uint32_t rescale_row(const qfw_rescaling *c, size_t row, const int
 uint32_t qfw_rescale_rows_dsp(const qfw_rescaling *c, const qfw_code_rule *rule)
 {
     const int32_t q = rule->qmax;
-    if (rule->rounding != QFW_HALF_AWAY || rule->zp != 0 || rule->qmin != -q ||
-        c->from_width == 16 || c->to_width == 32) {
+    if (QFW_HAS_MANY_ROWS && (rule->rounding != QFW_HALF_AWAY || rule->zp != 0 ||
+                              rule->qmin != -q || c->from_width == 16 || c->to_width == 32)) {
         return qfw_rescale_rows_scalar(c, rule);
+    }
+    if (!QFW_HAS_MANY_ROWS) { /* one loop for all widths: a row is short */
+        return rescale_row(c, 0, c->from_width, c->to_width, q);
     }
     uint32_t saturated = 0;
     const bool one = !(QFW_HAS_BATCH || QFW_HAS_PANELS) || c->rows == 1; /* of one plan: always */

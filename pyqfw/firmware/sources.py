@@ -58,12 +58,13 @@ def portable() -> list[Path]:
 
 
 @cache
-def _definitions() -> dict[str, Path]:
-    """The file of each function."""
-    found = {}
+def _definitions() -> dict[str, list[Path]]:
+    """The files of each function: two where one of them is empty, as the core has it."""
+    found: dict[str, list[Path]] = {}
     for file in portable():
         text = _text(file)
-        found.update(dict.fromkeys((*_DEFINED.findall(text), *_TABLE.findall(text)), file))
+        for name in {*_DEFINED.findall(text), *_TABLE.findall(text)}:
+            found.setdefault(name, []).append(file)
     return found
 
 
@@ -73,9 +74,9 @@ def needed(operations: Iterable[str], entries: Iterable[str] = ENTRIES) -> list[
     waiting = [*entries, *(f"qfw_op_{name}" for name in operations)]
     sources: set[Path] = set()
     while waiting:
-        file = where.get(waiting.pop())
-        if file is not None and file not in sources:
-            sources.add(file)
-            waiting += _named(file)
+        for file in where.get(waiting.pop(), []):
+            if file not in sources:
+                sources.add(file)
+                waiting += _named(file)
     headers = {h for file in sources for h in _included(file)}
     return sorted(sources | headers | {csrc() / "include" / "qfw.h"})

@@ -194,6 +194,7 @@ class Op:
     over: int | None = None  # the place whose memory the result may take, where nothing else has it
     patches: int = 0  # bytes of scratch for patches of the image
     folded: Tensor | None = None  # operand a of a product as it is widened, some of it at a time
+    twice: bool = False  # a product may compute its sums twice, for a dynamic range
     tiled: int = 0  # of a gradient: outputs of its tile can be fewer, so many at a time
     macs: int = 0  # a row
     fixed_macs: bool = False
@@ -206,6 +207,13 @@ class Op:
     @property
     def used(self) -> list[Tensor]:
         return [t for t in self.places if t is not None]
+
+    @property
+    def recomputed(self) -> bool:
+        """Whether it is a product that does."""
+        fmt = self.places[0].fmt if self.places[0] is not None else None
+        coded = self.kernel.startswith("product_") and len(self.places) > 6  # has a tile
+        return coded and fmt is not None and fmt.range == "dynamic"
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,7 @@ class _Product:
             tape.operands, path, form, f"{path}:sums", node.out_shape, form.transposed, tape.batch
         )
         op = step.lowered(node.policy.forward, wire, weight, bias)
+        op.twice = node.policy.sums == "recomputed"
         tape.ops.append(op)
         y = op.used[0]
         if form.window is not None:
@@ -128,6 +129,7 @@ class _Product:
             name, shape, batch = f"{node.path}:dX", node.in_shape, back.tape.batch
             step = _Step(back.operands, node.path, form, name, shape, not form.transposed, batch)
             op = step.lowered(node.policy.prop, stored, taped.parameters["weight"], None)
+            op.twice = node.policy.sums == "recomputed"
             back.ops.append(op)
             dx = op.used[0]
             dx.channels = taped.x.channels

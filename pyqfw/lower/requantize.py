@@ -1,7 +1,8 @@
-"""Sums that become codes at a scale that is known before: a part of their product.
+"""Sums that become codes as a part of their product, some at a time.
 
-A fixed range is known; a hindsight range is but for its gain, which is state. The bits are those of
-two operations, so this is a pass over a program that is whole otherwise.
+A fixed range is known before; a hindsight range is but for its gain, which is state; a dynamic one
+is found by computing the sums twice, where the policy says so. The bits are those of two
+operations, so this is a pass over a program that is whole otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ..formats import Float32
 from .context import INSIDE
 from .ir import ACCUMULATOR, ALIGN, Op, Program, Tensor, Watch
 from .operands import as_dynamic, is_hindsight, is_plain, per_tensor
-from .windows import LONG
+from .windows import LONG, Window
 
 GAINS = 8  # of a commit
 ABSOLUTE = 0  # param of a convert: its range is relative to 1
@@ -38,12 +39,12 @@ def settle(program: Program, commits: bool) -> None:
     users = program.users
     for ops in program.sections.values():
         for op in [op for op in ops if op.kernel == "convert"]:
-            product = _fusable(op, ops, users)
+            product = _fusable(op, ops, users, program.batch)
             if product is not None:
                 _fuse(product, op, program.batch)
                 ops.remove(op)
                 continue
-            pool = _poolable(op, ops, users)
+            pool = _poolable(op, ops, users, program.batch)
             if pool is not None:
                 _fuse_pool(pool, op, ops, program.batch)
     gains = list(program.gains.values()) if commits else []
@@ -147,25 +148,35 @@ def _selected_from(ops: list[Op], t: Tensor) -> Tensor:
     return _selected_from(ops, found.places[1])
 
 
-def _fusable(op: Op, ops: list[Op], users: dict[Tensor, int]) -> Op | None:
+def _fusable(op: Op, ops: list[Op], users: dict[Tensor, int], batch: int) -> Op | None:
     """The product that can write what the conversion writes: nothing else has its sums."""
     dst, src = op.places[:2]
     assert dst is not None
     assert src is not None
     if src.fmt is not ACCUMULATOR or users[src] != 2:
         return None
-    known = dst.fmt is not None and dst.fmt.range != "dynamic"
-    return _product(ops, src) if known and is_plain(dst) and per_tensor(dst.fmt) else None
+    product = _product(ops, src)
+    writes = product is not None and _can_write(product, dst, src, _tile_rows(src, batch), batch)
+    return product if writes else None
 
 
-def _poolable(op: Op, ops: list[Op], users: dict[Tensor, int]) -> Op | None:
+def _can_write(product: Op, dst: Tensor, sums: Tensor, rows: int, batch: int) -> bool:
+    """Whether a product can write these codes: of one scale, which is known, or which so many rows
+    of sums at a time find in less memory than all of them take."""
+    if dst.fmt is None or not is_plain(dst) or not per_tensor(dst.fmt):
+        return False
+    ratios = 16 * _by_column(sums) * (sums.size // sums.positions)
+    less = _tile(sums, rows).nbytes(1) + ratios < sums.nbytes(batch)
+    return dst.fmt.range != "dynamic" or (product.twice and less)
+
+
+def _poolable(op: Op, ops: list[Op], users: dict[Tensor, int], batch: int) -> Op | None:
     """The pool of a convolution's sums that the convolution can do before it writes codes: nothing
     else has the sums, and no window leaves them or shares any with another."""
     dst, src = op.places[:2]
     assert dst is not None
     assert src is not None
-    known = dst.fmt is not None and dst.fmt.range != "dynamic"
-    if not (known and is_plain(dst) and per_tensor(dst.fmt)) or src.fmt is not ACCUMULATOR:
+    if src.fmt is not ACCUMULATOR:
         return None
     pool = next((o for o in ops if o.kernel == "max_pool" and o.places[0] is src), None)
     if pool is None or users[src] != 2 or pool.window is None:
@@ -176,7 +187,8 @@ def _poolable(op: Op, ops: list[Op], users: dict[Tensor, int]) -> Op | None:
     if maker is None or users[sums] != 2 or maker.window is None or maker.params[0] != 0:
         return None
     plain = (w.pad_h, w.pad_w, w.dilation_h, w.dilation_w) == (0, 0, 1, 1)
-    return pool if plain and w.apart and w.covered and maker.places[4] is None else None
+    free = maker.places[4] is None and _can_write(maker, dst, sums, _band(sums, w, batch), batch)
+    return pool if plain and w.apart and w.covered and free else None
 
 
 def _fuse_pool(pool: Op, op: Op, ops: list[Op], batch: int) -> None:
@@ -188,13 +200,7 @@ def _fuse_pool(pool: Op, op: Op, ops: list[Op], batch: int) -> None:
     assert product is not None
     _, a, b, bias, _, seeds = product.places[:6]
     columns = src.size // src.positions
-    if w.kernel_h == 1:
-        most = max(TILE_BYTES // (4 * columns), LONG_ROWS if batch >= LONG else 1)
-        rows = max(1, (min(most, w.in_w) - w.kernel_w) // w.stride_w + 1)
-        rows = (rows - 1) * w.stride_w + w.kernel_w
-    else:
-        rows = w.kernel_h * w.in_w
-    tile = _tile(src, rows)
+    tile = _tile(src, _band(src, w, batch))
     ends = _seeds_end(src, bias) + 4 * columns
     name = seeds.name if seeds else f"{src.name} ratios"
     scratch = Tensor(name, (-(-ends // ALIGN) * ALIGN + product.patches,), "scratch")
@@ -202,6 +208,7 @@ def _fuse_pool(pool: Op, op: Op, ops: list[Op], batch: int) -> None:
     product.kernel, product.pool = "product_pool_s32", w
     product.places = (op.places[0], a, b, bias, pool.places[2], scratch, tile, gain)
     product.writes = (0, 4, 5, 6, 7)
+    product.macs *= 1 + product.recomputed
     ops.remove(pool)
     ops.remove(op)
 
@@ -212,11 +219,7 @@ def _fuse(product: Op, op: Op, batch: int) -> None:
     dst, sums = op.places[:2]
     assert sums is not None
     columns = sums.size // sums.positions
-    rows = 1
-    if sums.spread in ("tensor", "columns"):
-        rows = max(TILE_BYTES // (4 * columns), LONG_ROWS if batch >= LONG else 1)
-        rows = min(rows, batch * sums.positions)
-    tile = _tile(sums, rows)
+    tile = _tile(sums, _tile_rows(sums, batch))
     need = (16 * _by_column(sums) + 5 * (bias is not None)) * columns
     need = need if not product.patches else -(-need // ALIGN) * ALIGN + product.patches
     name = seeds.name if seeds else f"{sums.name} ratios"
@@ -224,6 +227,24 @@ def _fuse(product: Op, op: Op, batch: int) -> None:
     gain = op.places[3] if len(op.places) > 3 else None
     product.places = (dst, a, b, bias, mask, scratch, tile, gain)
     product.writes = (0, 5, 6, 7)
+    product.macs *= 1 + product.recomputed
+
+
+def _tile_rows(sums: Tensor, batch: int) -> int:
+    """Rows of sums that are made at a time."""
+    if sums.spread not in ("tensor", "columns"):
+        return 1
+    rows = max(TILE_BYTES // (4 * (sums.size // sums.positions)), LONG_ROWS if batch >= LONG else 1)
+    return min(rows, batch * sums.positions)
+
+
+def _band(sums: Tensor, w: Window, batch: int) -> int:
+    """And of those that are pooled: whole windows."""
+    if w.kernel_h > 1:
+        return w.kernel_h * w.in_w
+    most = max(TILE_BYTES // (4 * (sums.size // sums.positions)), LONG_ROWS if batch >= LONG else 1)
+    rows = max(1, (min(most, w.in_w) - w.kernel_w) // w.stride_w + 1)
+    return (rows - 1) * w.stride_w + w.kernel_w
 
 
 def _by_column(sums: Tensor) -> bool:

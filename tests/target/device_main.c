@@ -43,53 +43,108 @@ static unsigned check_products(void)
     return number;
 }
 
-/* m, v and x of n codes, as update_s32 moves them; right: of the gradient's coefficients. */
-static void check_move(size_t n, int32_t code, uint8_t right, uint8_t left, bool has_state,
-                       unsigned number)
+/* Of a row: what it has, and the coefficients of its two terms. */
+typedef struct {
+    size_t n;
+    ptrdiff_t first;
+    int32_t code; /* of a row of sums: their bits */
+    qfw_coef g, v;
+    bool sums, state;
+} motion;
+
+enum { MOST_ROW = 70 };
+
+static qfw_coef coef(int32_t mu, int32_t shift)
 {
-    enum { N = 32 };
-    int8_t m[N] = {0}, v[N] = {0}, x[N] = {0};
-    int32_t wide_m[N] = {0}, wide_v[N] = {0}, g[N] = {0};
-    uint32_t u[N] = {0}, u_v[N] = {0};
-    const qfw_words from = {0x12345678u + number, 0x9E3779B1u}, from_v = {number, 0x85EBCA6Bu};
-    const qfw_coef none = {0, 0, 0, 0};
-    const qfw_coef of_g = {40000, (1 << 28) >> left, right, left}, of_v = {60001, 1 << 28, 6, 0};
-    const qfw_coef beta = {58982, (1 << 28) >> 4, 0, 4};
-    const qfw_move move = {of_g, has_state ? of_v : none, none, 20, -127, 127, QFW_STOCHASTIC};
-    const qfw_move state = {of_g, beta, none, 20, -127, 127, QFW_STOCHASTIC};
-    fill(m, n, number);
-    fill(v, n, number + 1);
-    fill(x, n, number + 2);
-    for (size_t i = 0; i < n; i++) {
-        m[i] = m[i] == -128 ? -127 : m[i];
-        wide_m[i] = m[i];
-        wide_v[i] = v[i];
-        g[i] = code * x[i];
-        u[i] = qfw_add32(from.u, qfw_mul32((uint32_t)i, from.step));
-        u_v[i] = qfw_add32(from_v.u, qfw_mul32((uint32_t)i, from_v.step));
-    }
-    const uint32_t told =
-        qfw_update_s32_scalar(wide_m, has_state ? wide_v : NULL, g, n, true, &move, &state, u, u_v);
-    const uint32_t out = has_state
-                             ? qfw_move_states(m, v, x, n, code, &move, &state, from, from_v)
-                             : qfw_move_products(m, x, n, code * of_g.mu, right, from.u, from.step);
-    bool same = out == told;
-    for (size_t i = 0; i < n; i++) {
-        same = same && m[i] == wide_m[i] && v[i] == wide_v[i];
-    }
-    report_check(same, number, has_state ? "with a state" : "products");
+    const qfw_coef k = {mu, shift < 0 ? (1 << 28) >> -shift : 1 << 28,
+                        (uint8_t)(shift < 0 ? 0 : shift), (uint8_t)(shift < 0 ? -shift : 0)};
+    return k;
 }
 
+/* The gradient as update_s32 takes it: products, or sums of up to so many bits, their extremes
+ * included. */
+static void gradient_of(const motion *c, const int8_t *x, unsigned number, int32_t *g)
+{
+    const qfw_key key = {number, 7};
+    const int32_t most = 1 << (c->sums ? c->code : 0);
+    for (size_t i = 0; i < c->n; i++) {
+        const uint32_t u = qfw_draw(&key, (uint32_t)i);
+        const int32_t some = (int32_t)(u & (uint32_t)(2 * most - 1)) - most;
+        g[i] = !c->sums ? c->code * x[i] : u >> 28 == 0 ? most : u >> 28 == 1 ? 0 : some;
+    }
+}
+
+/* Parameter and state move as update_s32 moves them. */
+static void check_row(const motion *c, unsigned number)
+{
+    int8_t m[MOST_ROW + 4] = {0}, v[MOST_ROW + 4] = {0}, x[MOST_ROW + 4] = {0};
+    int32_t wide_m[MOST_ROW] = {0}, wide_v[MOST_ROW] = {0}, g[MOST_ROW] = {0};
+    uint32_t u[MOST_ROW], u_v[MOST_ROW];
+    const qfw_key key = {number, 11}, key_v = {number, 13};
+    const qfw_coef none = {0, 0, 0, 0}, of_v = c->state ? c->v : none, beta = coef(58982, -4);
+    const qfw_move move = {c->g, of_v, none, 20, -127, 127, QFW_STOCHASTIC};
+    const qfw_move state = {c->g, beta, none, 20, -127, 127, QFW_STOCHASTIC};
+    const size_t off = number % 4, n = c->n;
+    fill(m + off, n, number);
+    fill(v + off, n, number + 1);
+    fill(x + off, n, number + 2);
+    memset(x + off, 0, number % 3 == 0 ? n / 2 : 0);
+    memset(v + off, 0, number % 5 == 0 ? n / 2 : 0);
+    gradient_of(c, x + off, number, g);
+    for (size_t i = 0; i < n; i++) {
+        m[off + i] = m[off + i] == -128 ? -127 : m[off + i];
+        wide_m[i] = m[off + i];
+        wide_v[i] = v[off + i];
+    }
+    qfw_uniforms(&key, (uint64_t)c->first, n, u);
+    qfw_uniforms(&key_v, (uint64_t)c->first, n, u_v);
+    const uint32_t told =
+        qfw_update_s32_scalar(wide_m, c->state ? wide_v : NULL, g, n, true, &move, &state, u, u_v);
+    const qfw_row row = {
+        c->sums ? NULL : x + off, g, c->state ? v + off : NULL, n, c->first, c->code, c->code};
+    uint32_t out = qfw_move_row(m + off, &row, &c->g, &c->v, &key, false);
+    if (c->state) {
+        out |= qfw_move_row(v + off, &row, &c->g, &beta, &key_v, true) << 1;
+    }
+    bool same = out == told;
+    for (size_t i = 0; i < n; i++) {
+        same = same && m[off + i] == wide_m[i] && v[off + i] == wide_v[i];
+    }
+    report_check(same, number, c->state ? "with a state" : c->sums ? "sums" : "products");
+}
+
+/* Every length of up to two blocks and more, every shift, and all alignments of the words. */
 static unsigned check_moves(void)
 {
     unsigned number = 0;
-    for (size_t n = 0; n <= 32; n++) {
-        for (uint8_t right = 0; right < 32; right = (uint8_t)(right + 3)) {
-            for (int32_t code = -128; code <= 128; code += 64, number++) {
-                check_move(n, code, right, 0, false, number);
-                check_move(n, code, right, 0, true, number);
-                check_move(n, code, 0, (uint8_t)(right % 29), true, number);
+    for (int32_t shift = -28; shift < 44; shift++) {
+        for (int32_t code = -128; code <= 128; code += shift % 2 == 0 ? 64 : 37) {
+            for (int kind = 0; kind < 4; kind++, number++) {
+                const bool sums = kind >= 2;
+                const int32_t bits = 3 + (code + 128) / 10;
+                const motion c = {number * 7 % (MOST_ROW + 1),
+                                  (ptrdiff_t)(number % 37),
+                                  sums ? bits : code,
+                                  coef(number % 3 == 0 ? 65535 : 40000, shift),
+                                  coef(60001, (int32_t)(number % 48) - 20),
+                                  sums,
+                                  kind % 2 == 1};
+                check_row(&c, number);
             }
+        }
+    }
+    for (size_t n = 0; n <= MOST_ROW; n++) {
+        for (int kind = 0; kind < 12; kind++, number++) {
+            const motion c = {n,
+                              (ptrdiff_t)(n % 5),
+                              kind % 4 >= 2 ? 17 : 100,
+                              coef(50000, kind < 4   ? 6
+                                          : kind < 8 ? 12
+                                                     : 18),
+                              coef(45000, kind % 3 - 1),
+                              kind % 4 >= 2,
+                              kind % 2 == 1};
+            check_row(&c, number);
         }
     }
     return number;

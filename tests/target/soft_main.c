@@ -1,6 +1,7 @@
 /* Floats made of integers against the machine's own: products, quotients and integers, at every edge and
  * at random. */
 #include "base/round.h"
+#include "kernels/kernels.h"
 #include "report.h"
 #include "source.h"
 
@@ -10,6 +11,12 @@ static void check(float a, float b, unsigned number)
 {
     report_check(qfw_bits_f32(qfw_soft_mul(a, b)) == qfw_bits_f32(qfw_normal_f32(a * b)), number,
                  "a product");
+    if (qfw_bits_f32(a) != 0 && qfw_bits_f32(b) != 0) {
+        float product;
+        qfw_scales_mul(a, &b, 1, &product);
+        report_check(qfw_bits_f32(product) == qfw_bits_f32(qfw_scale_mul(a, b)), number,
+                     "a product of scales");
+    }
     if (qfw_bits_f32(b) != 0) {
         const float quotient = qfw_normal_f32(qfw_div_f32(a, b));
         report_check(qfw_bits_f32(qfw_soft_div(a, b)) == qfw_bits_f32(quotient), number,
@@ -71,6 +78,32 @@ static unsigned check_integers(void)
     return RANDOM;
 }
 
+/* Biases in steps of accumulators, one by one: near each other, ties, and anything. */
+static unsigned check_seeds(void)
+{
+    source s = {{9, 10}, 0};
+    for (unsigned number = 0; number < RANDOM; number++) {
+        const int32_t size = (int32_t)(word(&s) >> (15 + below(&s, 17)));
+        const int32_t m = below(&s, 2) == 0 ? size : -size;
+        const float by = scale(&s);
+        const float near = scale(&s);
+        const uint32_t mant = below(&s, 3) == 0 ? qfw_bits_f32(by) : qfw_bits_f32(near);
+        const float like = qfw_from_bits_f32((qfw_bits_f32(by) & 0x7F800000u) | (mant & 0x7FFFFFu));
+        const float lifted = qfw_scale_lift(like, (int32_t)below(&s, 44) - 8);
+        float sigma = below(&s, 4) == 0 ? near : lifted;
+        const qfw_num n = qfw_num_f32(by);
+        const qfw_seed told = qfw_seed_of((int64_t)n.mant * m, n.exp, sigma);
+        const float after = qfw_scale_lift(sigma, told.shift);
+        int32_t seed;
+        uint8_t shift;
+        qfw_seeds_s32_scalar(&m, by, 1, &sigma, &seed, &shift);
+        report_check(seed == told.seed && shift == told.shift &&
+                         qfw_bits_f32(sigma) == qfw_bits_f32(after),
+                     number, "a seed");
+    }
+    return RANDOM;
+}
+
 int main(void)
 {
     report_suite("edges");
@@ -79,6 +112,8 @@ int main(void)
     report_suite_end(check_random());
     report_suite("integers");
     report_suite_end(check_integers());
+    report_suite("seeds");
+    report_suite_end(check_seeds());
     report_exit();
     return 1;
 }
