@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import thread_time
 from typing import Any, Literal, TypeAlias
@@ -32,7 +33,16 @@ Clock: TypeAlias = Callable[[], float]
 # A timing of less than this repeats the call: the clock and the interpreter stay below 0.1 %.
 MIN_SECONDS = 0.005
 WARM_UP = 5  # calls that are looked at
+PEAK_ROUNDS = 20_000  # of the loop that shows the CPU's limit: some tenths of a millisecond
 _cores: ContextVar[frozenset[int]] = ContextVar("cores", default=frozenset())  # before `quiet`
+
+
+BITS = {"int8()": 8, "full_sym()": 16, "float32()": 32}  # of operands, as they lie in memory
+LIMIT = (
+    "GMAC/s: the multiply-accumulates that the work needs. limit: how many the core makes in a "
+    "loop of nothing else, in the same rounds: of int8 and int16 as sums of pairs or, with VNNI, "
+    "in one instruction; of floats by FMA, which float32() does without for the sake of its bits."
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,8 @@ class Case:
     bar: float | None = None
     bar_of: Literal["ratio", "rate"] = "ratio"
     clock: Clock = thread_time
+    macs: float = 0.0  # multiply-accumulates of a call, if they are its work
+    bits: int = 0  # of their operands
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,8 @@ class Row:
     ratio_quartiles: tuple[float, float] | None
     bar: float | None
     bar_of: Literal["ratio", "rate"]
+    gmacs: float | None = None  # GMAC/s
+    limit: float | None = None  # what the CPU could make of them
 
     @property
     def met(self) -> bool | None:
@@ -87,7 +101,9 @@ class Suite:
 def measure(case: Case, repeats: int, clock: Clock | None = None) -> Row:
     """Times the case and its peer in interleaved rounds, the order swapping each round."""
     clock = clock or case.clock
-    runs = [case.run] if case.peer_run is None else [case.run, case.peer_run]
+    peak = partial(quant.peak, case.bits, PEAK_ROUNDS)
+    limited = case.macs > 0 and peak() > 0
+    runs = [case.run, *([case.peer_run] if case.peer_run else []), *([peak] if limited else [])]
     calls = [_calls_per_timing(run, clock) for run in runs]
     seconds = np.empty((repeats, len(runs)))
     for i in range(repeats):
@@ -96,7 +112,7 @@ def measure(case: Case, repeats: int, clock: Clock | None = None) -> Row:
             seconds[i, k] = _time(runs[k], calls[k], clock) / calls[k]
     rate, rate_quartiles = _spread(case.amount / seconds[:, 0])
     peer_rate = ratio = ratio_quartiles = None
-    if len(runs) == 2:
+    if case.peer_run:
         peer_rate = _spread(case.amount / seconds[:, 1])[0]
         ratio, ratio_quartiles = _spread(seconds[:, 1] / seconds[:, 0])
     return Row(
@@ -110,6 +126,8 @@ def measure(case: Case, repeats: int, clock: Clock | None = None) -> Row:
         ratio_quartiles=ratio_quartiles,
         bar=case.bar,
         bar_of=case.bar_of,
+        gmacs=rate * case.macs / case.amount / 1e9 if case.macs else None,
+        limit=_spread(peak() / seconds[:, -1] / 1e9)[0] if limited else None,
     )
 
 
@@ -251,8 +269,11 @@ def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as aligned text."""
-    lines = [("work", "rate", "peer", "its rate", "ratio", "quartiles", "bar", "")]
+    """The rows as aligned text; what is multiplied beside the CPU's limit, where any row is."""
+    counted = [r for r in rows if r.gmacs]
+    rates = any(r.unit != "GMAC/s" for r in counted)  # else the rate is told already
+    heads = (*(["GMAC/s"] if rates else []), *(["limit"] if counted else []))
+    lines = [("work", "rate", *heads, "peer", "its rate", "ratio", "quartiles", "bar", "")]
     for r in rows:
         low, high = r.ratio_quartiles or r.rate_quartiles
         unit = "x" if r.ratio_quartiles else f" {r.unit}"
@@ -261,6 +282,7 @@ def table(rows: Sequence[Row]) -> str:
             (
                 r.name,
                 f"{_digits(r.rate)} {r.unit}",
+                *("" if v is None else _digits(v) for v in (r.gmacs, r.limit)[2 - len(heads) :]),
                 r.peer or "",
                 "" if r.peer_rate is None else f"{_digits(r.peer_rate)} {r.unit}",
                 "" if r.ratio is None else f"{r.ratio:.2f}x",
@@ -269,7 +291,7 @@ def table(rows: Sequence[Row]) -> str:
                 {None: "", True: "ok", False: "MISSED"}[r.met],
             )
         )
-    return aligned(lines, left={0, 2, 7})
+    return aligned(lines, left={0, 2 + len(heads), 7 + len(heads)})
 
 
 def aligned(lines: Sequence[tuple[str, ...]], left: set[int]) -> str:

@@ -18,6 +18,7 @@ BARS = {("s16", 256, 256, 256): 1.5, ("s16", 64, 128, 256): 1.5}
 NOTES = (
     "a b^T, a m x k and b n x k, both as they lie in memory; packing included, result written into "
     "a buffer that is there. s16: codes of 12 bits; s8: of 8. Peer: NumPy float32, a @ b.T.",
+    bench.LIMIT,
     "Integer sums are exact; float32 sums go in ascending order without FMA, so that they have the "
     "same bits on every machine.",
 )
@@ -64,4 +65,6 @@ def _case(name: str, m: int, k: int, n: int) -> Case:
         "NumPy f32",
         lambda: np.matmul(x, y.T, out=result),
         BARS.get((name, m, k, n)),
+        macs=m * k * n,
+        bits=8 * a.itemsize,
     )

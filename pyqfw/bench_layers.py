@@ -23,6 +23,7 @@ NOTES = (
     "A training step of one layer with a mean squared error: forward, error, gradients and plain "
     f"SGD, batch {BATCH}; session.step(x, y) beside torch float32's zero_grad, forward, loss, "
     "backward and step.",
+    bench.LIMIT,
 )
 
 
@@ -99,7 +100,10 @@ def _case(layer: Layer, policy: str, torch: Any) -> Case:
     x = rng.standard_normal((BATCH, *layer.input_shape), dtype=np.float32)
     y = rng.standard_normal((BATCH, *plan.nodes[-1].out_shape), dtype=np.float32)
     case = partial(
-        Case, f"{layer.title}, {policy}", partial(Session(plan).step, x, y), BATCH, "samples/s"
+        Case,
+        *(f"{layer.title}, {policy}", partial(Session(plan).step, x, y), BATCH, "samples/s"),
+        macs=plan.macs * BATCH,
+        bits=bench.BITS[policy],
     )
     if not torch:
         return case()

@@ -37,11 +37,17 @@ WIRES, ERRORS = Sym(8, range=4.0), Sym(8, range=0.5, rounding="stochastic")
 FIXED = Policy.int8().replace(wires=WIRES, errors=ERRORS, grads="fused")
 FUSED = Policy.int8().replace(grads="fused")
 
+PER_MAC = "per MAC"
+# Instructions that multiply and add, of a MAC and no more: SMLAD makes two, VMLADAVA.S8 sixteen, and
+# a Cortex-M0 takes MULS and ADDS.
+LIMITS = {"cortex-m0": 2.0, "cortex-m4": 1 / 2, "cortex-m55": 1 / 16}
+
 NOTES = (
     "Instructions executed, exact, of firmware that pyqfw exports (-O2). Operations: all that "
     "happens from 8-bit codes to 8-bit codes at ranges that are fixed, with biases, a scale for "
     "each output and, of an error, stochastic rounding; dX with what folds the weights' scales "
-    "into the error, dW with the update of the weights.",
+    "into the error, dW with the update of the weights. limit: the multiplications alone, with no "
+    "load, by the core's best instruction.",
     "Steps: from float32 samples to the moved weights, dynamic ranges, gradients that are never "
     f"stored; of the MLP the mean over {MLP_STEPS} handwritten digits, in batches.",
     "Peers: recorded with the same compiler at -O3, CMSIS-NN of 2026-07-15 (forward alone: it has "
@@ -84,6 +90,7 @@ class Row:
     peer_count: float | None
     bar: float | None
     bar_ratio: float | None
+    limit: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -225,7 +232,7 @@ def _products(core: str, shape: Shape, peer: float, most: float) -> Iterator[Cas
         def count() -> float:
             return of_parts(session(shape.model(), shape.shape, FIXED), core, parts)
 
-        return Case(f"{shape.title}, {what}", core, "per MAC", shape.macs, count, *told)
+        return Case(f"{shape.title}, {what}", core, PER_MAC, shape.macs, count, *told)
 
     forward = (Part("1", ("product_s32",)),)
     yield case("forward", forward, "CMSIS-NN", peer, most)
@@ -325,7 +332,8 @@ def run(progress: Callable[[str], object] | None = None) -> list[Row]:
         count = case.count() / case.amount
         peer = case.peer_count() if callable(case.peer_count) else case.peer_count
         told = (case.peer, peer, case.bar, case.bar_ratio)
-        rows.append(Row(case.name, case.core, case.unit, count, *told))
+        limit = LIMITS[case.core] if case.unit == PER_MAC else None
+        rows.append(Row(case.name, case.core, case.unit, count, *told, limit))
     if progress:
         progress("")
     return rows
@@ -345,19 +353,21 @@ def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as aligned text."""
-    lines = [("work", "core", "count", "", "peer", "its count", "ratio", "bar", "")]
+    lines = [("work", "core", "count", "", "limit", "peer", "its count", "ratio", "bar", "")]
     for r in rows:
         most = "" if r.bar is None else f"<= {_digits(r.bar)}"
         lines.append(
             (
-                *(r.name, r.core, _digits(r.count), r.unit, r.peer),
+                *(r.name, r.core, _digits(r.count), r.unit),
+                "" if r.limit is None else _digits(r.limit),
+                r.peer,
                 "" if r.peer_count is None else _digits(r.peer_count),
                 "" if r.ratio is None else f"{r.ratio:.2f}x",
                 most if r.bar_ratio is None else f">= {r.bar_ratio:g}x",
                 {None: "", True: "ok", False: "MISSED"}[r.met],
             )
         )
-    return bench.aligned(lines, left={0, 1, 3, 4, 8})
+    return bench.aligned(lines, left={0, 1, 3, 5, 9})
 
 
 def _digits(value: float) -> str:

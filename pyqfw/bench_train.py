@@ -129,6 +129,7 @@ NOTES = (
     f"A training step with cross-entropy and lr {LR:g}: session.step(x, y), with Python's checks "
     "of x and y, beside torch float32's zero_grad, forward, loss, backward and SGD step (fused "
     "where torch has it). Layers as PyTorch builds them by default.",
+    bench.LIMIT,
     f"Data: {RING} batches of standard-normal float32 and random int64 labels, the same for both, "
     "cycled; they lie ready as arrays and as tensors.",
     "NumPy: the same step written by hand. fake-quant: weights by channel, activations and errors "
@@ -203,7 +204,10 @@ def _ours(
     )
     title = f"{name}, {policy}, batch {batch}, {optimizer}"
     return partial(
-        Case, title, _turns(Session(plan, threads=threads).step, ring), batch, "samples/s"
+        Case,
+        *(title, _turns(Session(plan, threads=threads).step, ring), batch, "samples/s"),
+        macs=plan.macs * batch,
+        bits=bench.BITS[policy],
     )
 
 

@@ -431,6 +431,12 @@ def convert(
     return int(saturated[0])
 
 
+def peak(bits: int, rounds: int) -> int:
+    """Runs the CPU's fastest loop of multiply-accumulates of so many bits, by the instructions in
+    use; returns how many it made, 0 where there is no such loop."""
+    return int(lib.qfw_host_peak(_ISAS.index(_isa.get()), bits, rounds))
+
+
 def product(a: Array, b: Array, out: Array) -> None:
     """out = a b^T for int8 and int16 into int32, or for float32: what layers are made of.
 

@@ -35,6 +35,7 @@ def test_rows_bars_and_the_file(
         (2.1, None, False),
         (0.5, 2.0, None),
     ]
+    assert {r["limit"] for r in rows.values()} == {0.5}  # SMLAD makes two
     assert "below the bar: far" in shown.err
     text = path.read_text()
     assert text.startswith("# Performance\n\n## mcu\n\n`pyqfw bench mcu`: emulated; ")
@@ -59,7 +60,7 @@ def test_counts_are_those_of_the_layer() -> None:
     forward = [bench_mcu.Part("1", ("product_s32",))]
     counts = [bench_mcu.of_parts(net, "cortex-m4", forward) for _ in range(2)]
     assert counts[0] == counts[1]
-    assert linear.macs < counts[0] < 4 * linear.macs
+    assert bench_mcu.LIMITS["cortex-m4"] * linear.macs < counts[0] < 4 * linear.macs
     with pytest.raises(QfwError, match="the plan has"):
         bench_mcu.of_parts(net, "cortex-m4", [bench_mcu.Part("9", ("product_s32",))])
 

@@ -1,6 +1,7 @@
 """`pyqfw bench gemm` and `layers`, and the file that a suite writes its table into."""
 
 import json
+import re
 from importlib.util import find_spec
 
 import numpy as np
@@ -49,6 +50,27 @@ def test_the_products_are_products(name, isa):
     else:
         wanted = a.astype(np.int64) @ b.astype(np.int64).T
     np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("isa", quant.core_info()["isas"])
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_the_limit_counts_what_it_makes(bits, isa):
+    with quant.isa(isa):
+        once = quant.peak(bits, 1)
+        assert quant.peak(bits, 1000) == 1000 * once
+    assert once == 0 if isa == "portable" else once >= 8 * 8
+
+
+def test_what_is_multiplied_stands_beside_the_limit(capsys, no_torch, monkeypatch):
+    monkeypatch.setattr(bench_gemm, "SIZES", ((64, 64, 64),))
+    monkeypatch.setattr(bench_layers, "LAYERS", bench_layers.LAYERS[:1])
+    wide = quant.core_info()["isa"] != "portable"
+    for suite in ("gemm", "layers"):
+        for row in report(capsys, suite)["rows"]:
+            assert row["gmacs"] > 0
+            assert (row["gmacs"] < row["limit"]) if wide else row["limit"] is None
+    assert cli.main(["bench", "layers", "--repeats", "1"]) == 0
+    assert re.search(r"^work +rate +GMAC/s +limit +peer", capsys.readouterr().out, re.M)
 
 
 def test_layers_without_torch(capsys, no_torch):

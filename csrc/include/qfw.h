@@ -471,6 +471,9 @@ const qfw_kernels *qfw_host_kernels(qfw_isa isa);
 
 /* The compiler that built the core, static. */
 const char *qfw_host_compiler(void);
+/* Multiply-accumulates of numbers of so many bits (8, 16; 32: floats) in a loop of the ISA's best
+ * instruction, which waits for nothing: how long it takes is the CPU's limit. 0: not known. */
+uint64_t qfw_host_peak(qfw_isa isa, uint32_t width, uint64_t rounds);
 
 /* Sets this thread's float mode to round-to-nearest without flush-to-zero and returns the mode it
  * had; puts a mode back. */
