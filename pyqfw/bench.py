@@ -103,7 +103,9 @@ def measure(case: Case, repeats: int, clock: Clock | None = None) -> Row:
     clock = clock or case.clock
     peak = partial(quant.peak, case.bits, PEAK_ROUNDS)
     limited = case.macs > 0 and peak() > 0
-    runs = [case.run, *([case.peer_run] if case.peer_run else []), *([peak] if limited else [])]
+    runs: list[Run] = [case.run]
+    runs += [case.peer_run] if case.peer_run else []
+    runs += [peak] if limited else []
     calls = [_calls_per_timing(run, clock) for run in runs]
     seconds = np.empty((repeats, len(runs)))
     for i in range(repeats):

@@ -38,8 +38,8 @@ FIXED = Policy.int8().replace(wires=WIRES, errors=ERRORS, grads="fused")
 FUSED = Policy.int8().replace(grads="fused")
 
 PER_MAC = "per MAC"
-# Instructions that multiply and add, of a MAC and no more: SMLAD makes two, VMLADAVA.S8 sixteen, and
-# a Cortex-M0 takes MULS and ADDS.
+# Instructions that multiply and add, of a MAC and no more: SMLAD makes two, VMLADAVA.S8 sixteen; a
+# Cortex-M0 takes MULS and ADDS.
 LIMITS = {"cortex-m0": 2.0, "cortex-m4": 1 / 2, "cortex-m55": 1 / 16}
 
 NOTES = (
