@@ -62,10 +62,11 @@ static inline void copy(uint8_t *to, const uint8_t *from, ptrdiff_t n)
     } else if (n >= 4) {
         COPY(to, from, 4);
         COPY(to + n - 4, from + n - 4, 4);
-    } else {
-        for (ptrdiff_t i = 0; i < n; i++) {
-            to[i] = from[i];
-        }
+    } else if (n >= 2) {
+        COPY(to, from, 2);
+        COPY(to + n - 2, from + n - 2, 2);
+    } else if (n == 1) {
+        *to = *from;
     }
 }
 
@@ -124,6 +125,22 @@ static ptrdiff_t inner_columns(const qfw_window *w, ptrdiff_t column, ptrdiff_t 
     return least(n, w->stride_w == 1 ? room + 1 : room / w->stride_w + 1);
 }
 
+/* n runs of so many bytes, `step` apart, to places `apart`. Three are a kernel's row on one channel. */
+static void copy_runs(uint8_t *to, ptrdiff_t apart, const uint8_t *from, ptrdiff_t step,
+                      ptrdiff_t n, ptrdiff_t run)
+{
+    if (run == 3) {
+        for (; n > 0; n--, to += apart, from += step) {
+            COPY(to, from, 2);
+            to[2] = from[2];
+        }
+        return;
+    }
+    for (; n > 0; n--, to += apart, from += step) {
+        copy(to, from, run);
+    }
+}
+
 /* Those: a run of pixels for each row of the kernel. */
 static void gather_inner(const qfw_patches *p, const image_line *l, ptrdiff_t column, ptrdiff_t n,
                          uint8_t *to)
@@ -132,14 +149,12 @@ static void gather_inner(const qfw_patches *p, const image_line *l, ptrdiff_t co
     const ptrdiff_t pixel = p->channels * p->bytes, run = w->kernel_w * pixel;
     const ptrdiff_t line = w->dilation_h * w->in_w * pixel, high = w->kernel_h;
     const ptrdiff_t x = column * w->stride_w - w->pad_w;
-    for (ptrdiff_t c = 0; c < n; c++, to += high * run) {
-        const ptrdiff_t at = (l->y * w->in_w + x + c * w->stride_w) * pixel;
-        if (l->rows.from > 0 || l->rows.to < high) {
-            memset(to, 0, (size_t)(high * run));
-        }
-        for (ptrdiff_t u = l->rows.from; u < l->rows.to; u++) {
-            copy(to + u * run, l->image + at + u * line, run);
-        }
+    const uint8_t *from = l->image + (l->y * w->in_w + x) * pixel;
+    if (l->rows.from > 0 || l->rows.to < high) {
+        memset(to, 0, (size_t)(n * high * run));
+    }
+    for (ptrdiff_t u = l->rows.from; u < l->rows.to; u++) {
+        copy_runs(to + u * run, high * run, from + u * line, w->stride_w * pixel, n, run);
     }
 }
 
@@ -170,7 +185,7 @@ static qfw_stretch gathered(const qfw_patches *p, ptrdiff_t group, ptrdiff_t fir
 {
     const qfw_window *w = p->window;
     const ptrdiff_t k = qfw_taps(w) * (p->channels / w->groups);
-    const bool columns = p->channels == 1 && w->stride_w == 1;
+    const bool columns = !QFW_DIRECT && p->channels == 1 && w->stride_w == 1;
     const ptrdiff_t room = p->scratch_bytes / (k * p->bytes);
     /* Kernels of a device take four rows at a time. */
     const ptrdiff_t n = least(most, QFW_DIRECT && room > 4 ? room / 4 * 4 : room);

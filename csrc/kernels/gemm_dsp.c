@@ -1,7 +1,8 @@
 /* Integer products with the DSP extension of a Cortex-M: two terms an instruction.
  *
  * Four rows of a are widened to 16 bits into a panel, some terms at a time, and every column of b goes
- * over it: a code of b is read and widened once for four sums. Where a has one row and the codes of b
+ * over it: a code of b is read and widened once for four sums. Or b's columns are the rows of panels,
+ * and a's rows go over them, where those are more. Where a has one row and the codes of b
  * that it meets lie in order, four of b's columns share what is read of a; where columns lie side by
  * side, they are the rows of the panel. Sums are exact in any order. */
 #include "kernels/panel_dsp.h"
@@ -235,7 +236,10 @@ void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
     const side a = {g->a, g->a_width, g->a_row, g->a_col};
     const side b = {g->b, g->b_width, g->b_col, g->b_row};
     const place rows = {out, out_row, 1};
-    if (along) {
+    if (along && g->a_width == 8 && g->a_col == 1 && g->n < g->m) { /* the fewer rows in panels */
+        const place columns = {out, 1, out_row};
+        panels_along(&b, g->n, &a, g->m, g->k, &columns, g->add != 0);
+    } else if (along) {
         panels_along(&a, g->m, &b, g->n, g->k, &rows, g->add != 0);
     } else {
         panels_of_both(&a, g->m, &b, g->n, g->k, &rows, g->add != 0);
