@@ -21,6 +21,19 @@ static void fill(int8_t *x, size_t n, uint32_t seed)
     }
 }
 
+/* Sums one by one, rows by rows. */
+static void define(const qfw_gemm *g, const int8_t *a, const int8_t *b, int32_t *out)
+{
+    for (size_t i = 0; i < g->m; i++) {
+        for (size_t j = 0; j < g->n; j++, out++) {
+            *out = g->add != 0 ? *out : 0;
+            for (size_t p = 0; p < g->k; p++) {
+                *out += a[i * g->a_row + p] * b[j * g->b_col + p];
+            }
+        }
+    }
+}
+
 static unsigned check_products(void)
 {
     static int8_t a[ROOM], b[ROOM];
@@ -31,13 +44,15 @@ static unsigned check_products(void)
         for (size_t n = 1; n <= MOST_N; n++, number++) {
             const size_t off = (k + n) % 4;
             const qfw_gemm g = {a + off, b + n % 4, 8, 8, 2, n, k, k, 1, 1, k, n % 2};
-            int32_t x[2 * MOST_N], y[2 * MOST_N];
+            int32_t x[2 * MOST_N], y[2 * MOST_N], z[2 * MOST_N];
             for (size_t i = 0; i < 2 * n; i++) {
-                x[i] = y[i] = (int32_t)i - 7;
+                x[i] = y[i] = z[i] = (int32_t)i - 7;
             }
-            qfw_gemm_s32_scalar(&g, x, n);
+            define(&g, a + off, b + n % 4, x);
             GEMM(&g, y, n);
-            report_check(memcmp(x, y, 2 * n * sizeof *x) == 0, number, "a product");
+            qfw_gemm_s32_scalar(&g, z, n);
+            const bool same = memcmp(x, y, 2 * n * sizeof *x) == 0;
+            report_check(same && memcmp(x, z, 2 * n * sizeof *x) == 0, number, "a product");
         }
     }
     return number;
