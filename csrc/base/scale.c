@@ -218,24 +218,14 @@ float qfw_scale_mul(float a, float b)
     return clamped(qfw_coef_mul(a, b));
 }
 
-/* Where floats are software, what qfw_soft_mul does of scales, one of them the same for all: a product
- * that may leave the normal floats is left to it. */
+/* Where floats are software, a product that may leave the normal floats is left to qfw_soft_mul. */
 void qfw_scales_mul(float a, const float *b, size_t n, float *out)
 {
-    const uint32_t x = qfw_bits_f32(a), by = x << 8 | 0x80000000u, before = (x >> 23) - 127;
+    const qfw_soft_factor by = qfw_soft_factor_of(a);
     for (const float *end = b + n; b < end; b++) {
-        const uint32_t y = qfw_bits_f32(*b), exp = before + (y >> 23); /* field, if below 2^47 */
-        if (!QFW_SOFT_FLOAT || exp - 1 > 251) {
-            *out++ = qfw_scale_mul(a, *b);
-            continue;
-        }
-        const uint64_t p = (uint64_t)(y << 8 | 0x80000000u) * by;
-        const uint32_t top = (uint32_t)(p >> 32), low = (uint32_t)(p & 0xFFFFFFFFu),
-                       two = top >> 31;
-        const uint32_t mant = top >> (7 + two), rest = top << (25 - two);
-        const uint32_t past = rest | (low != 0 ? 1u : 0u); /* of one more bit: 2^31 is the tie */
-        const uint32_t up = past > 0x80000000u || (past == 0x80000000u && (mant & 1u) != 0) ? 1 : 0;
-        *out++ = qfw_from_bits_f32(((exp + two - 1) << 23) + mant + up);
+        uint32_t exp;
+        const uint32_t bits = qfw_soft_times(by, qfw_bits_f32(*b), &exp);
+        *out++ = QFW_SOFT_FLOAT && exp <= 252 ? qfw_from_bits_f32(bits) : qfw_scale_mul(a, *b);
     }
 }
 
