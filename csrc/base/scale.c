@@ -218,30 +218,17 @@ float qfw_scale_mul(float a, float b)
     return clamped(qfw_coef_mul(a, b));
 }
 
-/* A mantissa of 32 bits. */
-static uint32_t lifted(uint32_t bits)
-{
-    return (bits & 0x7FFFFFu) << 8 | 0x80000000u;
-}
-
-/* Where floats are software, what qfw_soft_mul does of scales, one of them the same for all: a product
- * that may leave the normal floats is left to it. */
+/* Where floats are software, a product that may leave the normal floats is left to qfw_soft_mul. */
 void qfw_scales_mul(float a, const float *b, size_t n, float *out)
 {
-    const uint32_t x = qfw_bits_f32(a), by = lifted(x);
-    for (const float *end = b + n; b < end; b++) {
-        const uint32_t y = qfw_bits_f32(*b), exps = (x >> 23) + (y >> 23);
-        if (!QFW_SOFT_FLOAT || exps < 128 || exps > 379) { /* less 127: its field below 2^47 */
-            *out++ = qfw_scale_mul(a, *b);
-            continue;
-        }
-        const uint64_t p = (uint64_t)lifted(y) * by;
-        const uint32_t top = (uint32_t)(p >> 32), low = (uint32_t)(p & 0xFFFFFFFFu),
-                       two = top >> 31;
-        const uint32_t mant = top >> (7 + two), rest = top << (25 - two);
-        const uint32_t past = rest | (low != 0 ? 1u : 0u); /* of one more bit: 2^31 is the tie */
-        const uint32_t up = past > 0x80000000u || (past == 0x80000000u && (mant & 1u) != 0) ? 1 : 0;
-        *out++ = qfw_from_bits_f32(((exps - 128 + two) << 23) + mant + up);
+    const float *end = b + n;
+    while (!QFW_SOFT_FLOAT && b < end) {
+        *out++ = qfw_scale_mul(a, *b++);
+    }
+    for (const qfw_soft_factor by = qfw_soft_factor_of(a); b < end; b++) {
+        uint32_t exp;
+        const uint32_t bits = qfw_soft_times(by, qfw_bits_f32(*b), &exp);
+        *out++ = exp <= 252 ? qfw_from_bits_f32(bits) : qfw_scale_mul(a, *b);
     }
 }
 

@@ -10,6 +10,39 @@
 float qfw_soft_mul(float a, float b);
 float qfw_soft_div(float a, float b);
 
+/* Products by one scale: its mantissa of 25 bits, and what the exponent field of a product is more than
+ * that of the other factor, one less than for a product of mantissas in [1, 2): its first bit adds it. */
+typedef struct {
+    uint32_t mant, exp;
+} qfw_soft_factor;
+
+static inline qfw_soft_factor qfw_soft_factor_of(float a)
+{
+    const uint32_t x = qfw_bits_f32(a);
+    const qfw_soft_factor f = {((x & 0x7FFFFFu) | 0x800000u) << 1, qfw_sub32(x >> 23, 128)};
+    return f;
+}
+
+/* The bits of a * b, b being those of a scale, to nearest even; *exp is the exponent field less one. The
+ * bits are right where *exp is at most 252, as they then are those of a normal number, and *exp is
+ * beyond that for every other product.
+ *
+ * The product of a mantissa of 25 bits, even, by one of 32, whose low byte is 0, is in [2^55, 2^57)
+ * and a multiple of 2^9: halved where it has 57 bits, it loses none, and its high word has 24 bits. Half
+ * a unit less one, and one more where that word is odd, carry where the low word is above half a unit,
+ * or half and the word odd: a tie to even. */
+static inline uint32_t qfw_soft_times(qfw_soft_factor a, uint32_t b, uint32_t *exp)
+{
+    uint64_t p = (uint64_t)a.mant * (b << 8 | 0x80000000u);
+    *exp = a.exp + (b >> 23);
+    if (p >> 56 != 0) {
+        p >>= 1;
+        *exp += 1;
+    }
+    p += 0x7FFFFFFFu + (uint32_t)(p >> 32 & 1);
+    return (*exp << 23) + (uint32_t)(p >> 32);
+}
+
 /* mant 2^exp to the nearest float, ties to even; at least 2^-126, or 0. Infinite above. */
 float qfw_soft_float(uint64_t mant, int32_t exp);
 

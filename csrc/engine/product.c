@@ -14,6 +14,7 @@
 #include "base/round.h"
 #include "engine/convolve.h"
 #include "kernels/codes.h"
+#include "kernels/seeds.h"
 
 static qfw_convolution convolution_of(const qfw_call *call, int32_t a_width, int32_t b_width)
 {
@@ -247,20 +248,42 @@ static void sigmas(const qfw_call *call, float s_a, float *sigma, ptrdiff_t n)
     }
 }
 
+/* Both in one loop, where kernels are called by name and the bias has one scale and codes of int16; false:
+ * they have to be done one by one. */
+static bool seed_at_once(const qfw_call *call, float s_a, float *sigma, int32_t *seed,
+                         uint8_t *shift)
+{
+    const qfw_operand *b = &call->at[2], *bias = &call->at[3];
+    const bool folded = (call->op->flags & FOLDED) != 0;
+    const float one = 1.0f;
+    if (!QFW_DIRECT || bias->plan->kind != QFW_SYM || bias->scales != 1 ||
+        qfw_slot(&bias->t.format) != 16 || call->op->param[2] != 0) {
+        return false;
+    }
+    qfw_seeded_scales(bias->t.codes, bias->t.scale[0], s_a, folded ? &one : b->t.scale,
+                      folded || b->scales == 1 ? 0 : 1, (size_t)sizes_of(call).n, sigma, seed,
+                      shift);
+    return true;
+}
+
 /* What follows the sums of rows that share scales, a's being s_a. Sets sigma. */
 qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax)
 {
     const ptrdiff_t n = sizes_of(call).n, wide = scaled_by_column(call) ? n : 1;
     qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1, NULL, 0, absmax};
-    sigmas(call, s_a, sigma, wide);
-    if (qfw_has(call, 3)) {
-        uint8_t *scratch = (uint8_t *)call->at[5].t.codes + ratio_bytes(call);
-        int32_t *seed = (int32_t *)(void *)scratch;
-        uint8_t *shift = scratch + 4 * n;
-        qfw_seed_columns(call->kernels, &call->at[3], sigma, n, seed, shift);
-        f.seed = seed;
-        f.shift = shift;
+    if (!qfw_has(call, 3)) {
+        sigmas(call, s_a, sigma, wide);
+        return f;
     }
+    uint8_t *scratch = (uint8_t *)call->at[5].t.codes + ratio_bytes(call);
+    int32_t *seed = (int32_t *)(void *)scratch;
+    uint8_t *shift = scratch + 4 * n;
+    if (!seed_at_once(call, s_a, sigma, seed, shift)) {
+        sigmas(call, s_a, sigma, n);
+        qfw_seed_columns(call->kernels, &call->at[3], sigma, n, seed, shift);
+    }
+    f.seed = seed;
+    f.shift = shift;
     return f;
 }
 

@@ -33,9 +33,10 @@ qfw_status qfw_product_encode(const qfw_call *call, const qfw_tensor *sums, ptrd
     return QFW_OK;
 }
 
-/* The same of sums with what follows the sums, in one go; false: it has to be done one by one. */
+/* The same of sums with what follows the sums, in one go; false: it has to be done one by one. Of one row
+ * the ratios need not be there. */
 static bool finish_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t rows, ptrdiff_t row,
-                        const qfw_finish *finish)
+                        const qfw_finish *finish, const uint32_t *ratios)
 {
     qfw_operand out = call->at[0];
     const ptrdiff_t n = sizes_of(call).n;
@@ -46,8 +47,10 @@ static bool finish_rows(const qfw_call *call, const qfw_tensor *sums, ptrdiff_t 
     f.absmax = QFW_HAS_HINDSIGHT && qfw_has(call, 7) ? f.absmax : NULL;
     out.t.codes = (uint8_t *)out.t.codes + row * n;
     if (ratio_bytes(call) == 0 || qfw_slot(&out.t.format) != 8 ||
-        !qfw_finish_codes(sums->codes, (size_t)rows, (size_t)n, &f, call->at[5].t.codes, &rule,
-                          out.t.codes, &saturated)) {
+        !(ratios != NULL ? qfw_finish_codes(sums->codes, (size_t)rows, (size_t)n, &f, ratios, &rule,
+                                            out.t.codes, &saturated)
+                         : qfw_codes_of_row(sums->codes, (size_t)n, &f, sums->scale, &out.t, &rule,
+                                            out.t.codes, &saturated))) {
         return false;
     }
     const qfw_layout flat = {1, rows * n, 1, rows * n, 0, 0};
@@ -62,6 +65,7 @@ qfw_status qfw_product_requantize(const qfw_call *call)
     const sizes all = sizes_of(call);
     const ptrdiff_t most = tile_of(call);
     const bool by_row = scaled_by_row(call), by_column = scaled_by_column(call);
+    uint32_t *ratios = call->at[5].t.codes;
     qfw_tensor sums = tile->t;
     qfw_finish f = {NULL, NULL, false, false, NULL, 0, NULL};
     if (QFW_HAS_HINDSIGHT && qfw_has(call, 7)) {
@@ -80,13 +84,16 @@ qfw_status qfw_product_requantize(const qfw_call *call)
         if (i == 0 || by_row) {
             f = qfw_product_finish(call, call->at[1].t.scale[by_row ? i : 0], sums.scale,
                                    tile->absmax);
-            if (by_column) {
-                qfw_find_ratios(call->kernels, &sums, &out->t, call->at[5].t.codes);
-            }
         }
         qfw_product_sums(call, i, rows, sums.codes);
         qfw_product_mask(call, i, &f);
-        if (QFW_DIRECT && finish_rows(call, &sums, rows, i, &f)) {
+        if (QFW_DIRECT && all.m == 1 && finish_rows(call, &sums, 1, 0, &f, NULL)) {
+            continue;
+        }
+        if (by_column && (i == 0 || by_row)) {
+            qfw_find_ratios(call->kernels, &sums, &out->t, ratios);
+        }
+        if (QFW_DIRECT && all.m != 1 && finish_rows(call, &sums, rows, i, &f, ratios)) {
             continue;
         }
         QFW_K(call->kernels, finish_s32)(sums.codes, (size_t)rows, (size_t)all.n, &f);

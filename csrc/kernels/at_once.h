@@ -19,6 +19,12 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
                       const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
                       uint64_t *saturated);
 
+/* The same of one row, each of whose columns has a scale at `from`, by the one of `to`; without seeds, ReLU
+ * and absmaxes to 16 bits too. The codes may lie over the sums. */
+bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *finish, const float *from,
+                      const qfw_tensor *to, const qfw_code_rule *rule, void *codes,
+                      uint64_t *saturated);
+
 #else
 
 static inline bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio,
@@ -33,6 +39,15 @@ static inline bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n,
                                     const qfw_code_rule *rule, int8_t *codes, uint64_t *saturated)
 {
     (void)acc, (void)rows, (void)n, (void)finish, (void)ratios, (void)rule, (void)codes;
+    (void)saturated;
+    return false;
+}
+
+static inline bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *finish,
+                                    const float *from, const qfw_tensor *to,
+                                    const qfw_code_rule *rule, void *codes, uint64_t *saturated)
+{
+    (void)acc, (void)n, (void)finish, (void)from, (void)to, (void)rule, (void)codes;
     (void)saturated;
     return false;
 }

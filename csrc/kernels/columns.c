@@ -133,6 +133,11 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
         dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(dst->format.pow2));
     }
     rule.zp = qfw_is_asym(dst->format.kind) ? dst->zero_point[0] : 0;
+    const qfw_finish nothing = {NULL, NULL, false, true, NULL, 0, NULL};
+    if (rows == 1 && qfw_codes_of_row(src->codes, columns, &nothing, src->scale, dst, &rule,
+                                      dst->codes, saturated)) {
+        return QFW_OK;
+    }
     qfw_find_ratios(kernels, src, dst, hints->ratios);
     *saturated += qfw_encode_rows(kernels, src, dst, how, &rule, hints->ratios, rows, columns);
     return QFW_OK;

@@ -187,6 +187,14 @@ static inline bool dsp_takes(uint32_t mult, uint32_t up, uint32_t down, int32_t 
     return up > 0 && shift - 1 < 30; /* wraps where it would be below 1 */
 }
 
+/* floor((P - [a < 0]) / 2^32). */
+static inline int32_t dsp_below(int32_t a, int32_t mult)
+{
+    int32_t low = a >> 31, high = low;
+    __asm__("smlal %0, %1, %2, %3" : "+r"(low), "+r"(high) : "r"(a), "r"(mult));
+    return high;
+}
+
 /* Of x = a << up. */
 static inline int32_t dsp_nearest(int32_t x, int32_t mult, int32_t half, uint32_t shift)
 {

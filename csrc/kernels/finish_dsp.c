@@ -1,7 +1,9 @@
 /* What follows an integer product on a Cortex-M with the DSP extension: columns one after the other,
  * so that a column's seed and absmax stay in registers. */
 #include "kernels/at_once.h"
+#include "kernels/codes.h"
 #include "kernels/dsp.h"
+#include "kernels/ratio.h"
 
 #if defined(__ARM_FEATURE_DSP)
 
@@ -148,35 +150,6 @@ static uint32_t any_column(const int32_t *acc, size_t rows, size_t n, const qfw_
     return saturated;
 }
 
-/* One row: columns in order, each with its own ratio. */
-static uint32_t code_row(const int32_t *acc, size_t n, const qfw_finish *f, const uint32_t *ratios,
-                         int32_t q, int8_t *codes)
-{
-    const uint32_t *end = ratios + n;
-    const int32_t *seed = f->seed;
-    const uint8_t *shifts = f->shift;
-    uint32_t saturated = 0, *absmax = f->absmax;
-    for (size_t j = 0; ratios < end; j++, ratios++) {
-        const qfw_ratio r = {ratios[0], (uint8_t)ratios[2 * n], (uint8_t)ratios[3 * n], ratios[n]};
-        const uint32_t shift = (uint32_t)r.down - r.up;
-        int32_t a = acc[j], v;
-        a = seed != NULL ? (a >> shifts[j]) + seed[j] : a;
-        a = f->relu ? a & ~(a >> 31) : a;
-        if (absmax != NULL && qfw_abs32(a) > absmax[j]) {
-            absmax[j] = qfw_abs32(a);
-        }
-        v = r.up > 0 && shift - 1 < 30
-                ? dsp_nearest(a, (int32_t)r.mult, (int32_t)(UINT32_C(1) << (shift - 1)), shift)
-                : qfw_rescale(a, &r, QFW_HALF_AWAY, 0);
-        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
-            v = v < 0 ? -q : q;
-            saturated++;
-        }
-        codes[j] = (int8_t)v;
-    }
-    return saturated;
-}
-
 bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finish *f,
                       const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
                       uint64_t *saturated)
@@ -185,10 +158,6 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
     if (f->mask != NULL || !f->columns || rule->rounding != QFW_HALF_AWAY || rule->zp != 0 ||
         rule->qmin != -q) {
         return false;
-    }
-    if (rows == 1) {
-        *saturated += code_row(acc, n, f, ratios, q, codes);
-        return true;
     }
     for (size_t j = 0; j < n; j++) {
         const qfw_ratio ratio = {ratios[j], (uint8_t)ratios[2 * n + j], (uint8_t)ratios[3 * n + j],
@@ -214,6 +183,77 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
                         : code_column(from, rows, n, seed, false, false, false, &r, q, absmax, to);
         }
     }
+    return true;
+}
+
+/* With a shift beyond these. */
+static __attribute__((noinline)) int32_t code_any(int32_t a, uint32_t mult, uint32_t down,
+                                                  float from, float to, int32_t bits)
+{
+    const uint32_t most = (uint32_t)(29 - bits), up = most - down;
+    const qfw_ratio r = {mult, (uint8_t)up, (uint8_t)most, (uint32_t)INT32_MAX >> (up & 31)};
+    const qfw_ratio any = up <= 30 ? r : qfw_ratio_of(from, to, bits);
+    return qfw_rescale(a, &any, QFW_HALF_AWAY, 0);
+}
+
+/* One row: columns in order, each with its own scale. A shift of the high word from 1 to 28 - bits is one
+ * of dsp_takes. Half up after a floor is half up of all of it. */
+QFW_ALWAYS_INLINE uint32_t code_row(const int32_t *acc, size_t n, const qfw_finish *f,
+                                    const float *from, float to, int32_t bits, const bool follows,
+                                    const int32_t width, void *codes)
+{
+    const qfw_ratio_to one = qfw_ratio_to_of(to);
+    const int32_t q = (1 << (bits - 1)) - 1, keep = f->relu ? -1 : 0;
+    const uint32_t most = (uint32_t)(28 - bits);
+    const int32_t *seed = f->seed;
+    const uint8_t *shift = f->shift;
+    uint32_t *absmax = f->absmax, saturated = 0;
+    int8_t *to8 = codes;
+    int16_t *to16 = codes;
+    for (const int32_t *end = acc + n; acc < end; from++) {
+        int32_t a = *acc++, v;
+        uint32_t down;
+        const int32_t mult = (int32_t)qfw_ratio_mult(qfw_bits_f32(*from), &one, &down);
+        if (follows) {
+            a = seed != NULL ? (a >> *shift++) + *seed++ : a;
+            a &= ~(a >> 31 & keep);
+            if (absmax != NULL) {
+                *absmax = qfw_abs32(a) > *absmax ? qfw_abs32(a) : *absmax;
+                absmax++;
+            }
+        }
+        if (down - 1 < most) {
+            v = ((dsp_below(a, mult) >> (down - 1)) + 1) >> 1;
+        } else {
+            v = code_any(a, (uint32_t)mult, down, *from, to, bits);
+        }
+        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
+            v = v < 0 ? -q : q;
+            saturated++;
+        }
+        if (width == 8) {
+            *to8++ = (int8_t)v;
+        } else {
+            *to16++ = (int16_t)v;
+        }
+    }
+    return saturated;
+}
+
+bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *f, const float *from,
+                      const qfw_tensor *to, const qfw_code_rule *rule, void *codes,
+                      uint64_t *saturated)
+{
+    const int32_t bits = to->format.bits, width = qfw_slot(&to->format);
+    const bool follows = QFW_HAS_REQUANTIZE && (f->seed != NULL || f->relu || f->absmax != NULL);
+    if (f->mask != NULL || rule->rounding != QFW_HALF_AWAY || to->format.kind != QFW_SYM ||
+        (width != 8 && (width != 16 || follows))) {
+        return false;
+    }
+    const float s = to->scale[0];
+    *saturated += follows      ? code_row(acc, n, f, from, s, bits, true, 8, codes)
+                  : width == 8 ? code_row(acc, n, f, from, s, bits, false, 8, codes)
+                               : code_row(acc, n, f, from, s, bits, false, 16, codes);
     return true;
 }
 

@@ -116,45 +116,6 @@ static sums one_by_four(const int8_t *a, const int8_t *b, size_t next, size_t k)
     const sums s = {s0, s1, s2, s3};
     return s;
 }
-#else
-#define SUM_OF_ROW(from, sum)                 \
-    "ldr %[w], " from "\n\t"                  \
-    "sxtb16 %[t], %[w]\n\t"                   \
-    "sxtb16 %[w], %[w], ror #8\n\t"           \
-    "smlad " sum ", %[x0], %[t], " sum "\n\t" \
-    "smlad " sum ", %[x1], %[w], " sum "\n\t"
-
-/* A row of bytes by four of b, `next` apart. */
-static sums one_by_four(const int8_t *a, const int8_t *b, size_t next, size_t k)
-{
-    const int8_t *b3 = b + 3 * next, *last = a + (k & ~(size_t)3), *end = a + k;
-    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    uint32_t x0, x1, w, t;
-    if (a < last) {
-        __asm__(
-            "1:\n\t"
-            "ldr %[x0], [%[a]], #4\n\t"
-            "sxtb16 %[x1], %[x0], ror #8\n\t"
-            "sxtb16 %[x0], %[x0]\n\t" SUM_OF_ROW("[%[b], %[next]]", "%[s1]")
-                SUM_OF_ROW("[%[b], %[next], lsl #1]", "%[s2]") SUM_OF_ROW("[%[b]], #4", "%[s0]")
-                    SUM_OF_ROW("[%[b3]], #4", "%[s3]") "cmp %[a], %[last]\n\t"
-                                                       "bne 1b"
-            : [a] "+r"(a), [b] "+r"(b), [b3] "+r"(b3), [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2),
-              [s3] "+r"(s3), [w] "=&r"(w), [t] "=&r"(t), [x0] "=&r"(x0), [x1] "=&r"(x1)
-            : [next] "r"(next), [last] "r"(last)
-            : "memory", "cc");
-    }
-    for (; a < end; a++, b++, b3++) {
-        s0 += *a * *b;
-        s1 += *a * b[next];
-        s2 += *a * b[2 * next];
-        s3 += *a * *b3;
-    }
-    const sums s = {s0, s1, s2, s3};
-    return s;
-}
-#endif
-
 /* Fours of columns, the last of which begin earlier; n >= 4. */
 static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
 {
@@ -164,6 +125,129 @@ static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
         put_last(out + from, over, &s, g->add != 0);
     }
 }
+#else
+/* Pairs of columns of bytes that meet a row of numbers of 16 bits; in bytes what is apart. */
+typedef struct {
+    const uint32_t *x, *end; /* as `widen` leaves them: blocks of eight, one at least */
+    int32_t *out;
+    uint32_t keep;  /* of what stands there: all bits or none */
+    size_t n;       /* pairs, one at least */
+    ptrdiff_t skip; /* from the end of a column to the next but one */
+    size_t next;    /* and from a column to the next */
+} pairs;
+
+/* Four terms of a column in w by those of the row in x and y. */
+#define MEET(w, x, y, sum)                  \
+    "sxtb16 r6, " w "\n\t"                  \
+    "smlad " sum ", " x ", r6, " sum "\n\t" \
+    "sxtb16 " w ", " w ", ror #8\n\t"       \
+    "smlad " sum ", " y ", " w ", " sum "\n\t"
+
+#define LOAD_ALIGNED(from) "ldmia " from "!, {r4, r5}\n\t"
+#define LOAD_ANYWHERE(from) "ldr r4, [" from "], #4\n\tldr r5, [" from "], #4\n\t"
+
+/* Eight terms of both columns. */
+#define EIGHT_TERMS(load)                                                        \
+    "ldmia r0!, {r8, r9, r10, r11}\n\t" load("r1") MEET("r4", "r8", "r9", "r12") \
+        MEET("r5", "r10", "r11", "r12") load("r2") MEET("r4", "r8", "r9", "lr")  \
+            MEET("r5", "r10", "r11", "lr")
+
+/* By registers that are named; blocks go in twos, an odd one first. */
+#define ALL_PAIRS(name, load)                                                                  \
+    static __attribute__((noinline)) void name(pairs *all, const int8_t *b)                    \
+    {                                                                                          \
+        register pairs *with __asm__("r0") = all;                                              \
+        register const int8_t *first __asm__("r1") = b;                                        \
+        register const int8_t *second __asm__("r2") = b + all->next;                           \
+        __asm__ volatile(                                                                      \
+            "push {r0}\n"                                                                      \
+            "2:\n\t"                                                                           \
+            "ldrd r4, r5, [r0, #8]\n\t"                                                        \
+            "ldrd r12, lr, [r4]\n\t"                                                           \
+            "and r12, r12, r5\n\t"                                                             \
+            "and lr, lr, r5\n\t"                                                               \
+            "ldrd r0, r3, [r0]\n\t"                                                            \
+            "sub r4, r3, r0\n\t"                                                               \
+            "lsls r4, r4, #27\n\t"                                                             \
+            "bmi 3f\n"                                                                         \
+            "1:\n\t" EIGHT_TERMS(load) "3:\n\t" EIGHT_TERMS(load) "cmp r0, r3\n\t"             \
+                                                                  "bne 1b\n\t"                 \
+                                                                  "ldr r0, [sp]\n\t"           \
+                                                                  "ldr r4, [r0, #8]\n\t"       \
+                                                                  "strd r12, lr, [r4], #8\n\t" \
+                                                                  "str r4, [r0, #8]\n\t"       \
+                                                                  "ldrd r4, r5, [r0, #16]\n\t" \
+                                                                  "add r1, r2, r5\n\t"         \
+                                                                  "ldr r6, [r0, #24]\n\t"      \
+                                                                  "add r2, r1, r6\n\t"         \
+                                                                  "subs r4, r4, #1\n\t"        \
+                                                                  "str r4, [r0, #16]\n\t"      \
+                                                                  "bne 2b\n\t"                 \
+                                                                  "pop {r0}"                   \
+            : "+r"(with), "+r"(first), "+r"(second)                                            \
+            :                                                                                  \
+            : "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc");  \
+    }
+
+ALL_PAIRS(pairs_aligned, LOAD_ALIGNED)
+ALL_PAIRS(pairs_anywhere, LOAD_ANYWHERE)
+
+/* Bytes as numbers of 16 bits: of each four 0 and 2, then 1 and 3; a multiple of 4. */
+static inline void widen(const int8_t *a, size_t terms, uint32_t *x)
+{
+    for (const int8_t *end = a + terms; a < end; a += 4) {
+        const uint32_t four = dsp_word(a);
+        *x++ = dsp_even(four);
+        *x++ = dsp_odd(four);
+    }
+}
+
+static void run_pairs(pairs p, const int8_t *b)
+{
+    if ((((uintptr_t)b | p.next) & 3u) == 0) {
+        pairs_aligned(&p, b);
+    } else {
+        pairs_anywhere(&p, b);
+    }
+}
+
+/* Some terms at a time; those beyond a multiple of 8 one by one. An odd column comes last, with the one
+ * before it; n >= 2. */
+static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
+{
+    enum { MOST = 256 };
+    uint32_t x[MOST / 2];
+    const int8_t *b = g->b;
+    const size_t odd = g->n & 1, last = g->n - 1;
+    for (size_t p = 0; p < g->k; p += MOST, a += MOST, b += MOST) {
+        const size_t terms = g->k - p < MOST ? g->k - p : MOST, whole = terms & ~(size_t)7;
+        const bool add = g->add != 0 || p > 0;
+        int32_t two[2] = {0, add ? out[last] : 0};
+        pairs some = {x,        x + whole / 2,
+                      out,      add ? UINT32_MAX : 0,
+                      g->n / 2, (ptrdiff_t)(g->b_col - whole),
+                      g->b_col};
+        widen(a, whole, x);
+        if (whole != 0) {
+            run_pairs(some, b);
+            some.out = two;
+            some.keep = UINT32_MAX;
+            some.n = 1;
+            if (odd != 0) {
+                run_pairs(some, b + (last - 1) * g->b_col);
+                out[last] = two[1];
+            }
+        }
+        for (size_t j = 0; whole < terms && j < g->n; j++) {
+            int32_t sum = add || whole != 0 ? out[j] : 0;
+            for (size_t i = whole; i < terms; i++) {
+                sum += a[i] * b[j * g->b_col + i];
+            }
+            out[j] = sum;
+        }
+    }
+}
+#endif
 
 /* Two terms of a, side by side. */
 static inline uint32_t two_at(const void *a, const int32_t width)

@@ -1,41 +1,42 @@
 /* Loops over tiles: the definitions. */
 #include "kernels/loops.h"
+#include "kernels/ratio.h"
 #include "kernels/update_loops.h"
 
 /* loop_ratios, where most of them are neither very large nor very small. */
-static void ratios_few(const float *from, size_t n, const qfw_divisor *to, int32_t bits,
-                       uint32_t *ratios, size_t columns)
+static void ratios_few(const float *from, size_t n, float s, int32_t bits, uint32_t *ratios,
+                       size_t columns)
 {
-    const uint32_t recip = to->recip, over = to->mant;
+    const qfw_ratio_to to = qfw_ratio_to_of(s);
+    const uint32_t most = (uint32_t)(29 - bits);
     for (const float *end = from + n; from < end; from++, ratios++) {
-        const uint32_t word = qfw_bits_f32(*from), mant = (word & 0x7FFFFFu) | 0x800000u;
-        const uint32_t d = mant < over ? 1 : 0, m = mant << d;
-        const int32_t e = 31 - bits - to->exp + (int32_t)(word >> 23) - 150 - (int32_t)d;
-        if (e < 0 || e > 30) {
-            loop_ratios(from, 1, to, bits, ratios, ratios + columns, ratios + 2 * columns,
-                        ratios + 3 * columns);
+        uint32_t down;
+        ratios[0] = qfw_ratio_mult(qfw_bits_f32(*from), &to, &down);
+        const uint32_t up = qfw_sub32(most, down);
+        if (up > 30) {
+            const qfw_ratio r = qfw_ratio_of(*from, s, bits);
+            ratios[0] = r.mult;
+            ratios[columns] = r.limit;
+            ratios[2 * columns] = r.up;
+            ratios[3 * columns] = r.down;
             continue;
         }
-        uint32_t q = (uint32_t)(((uint64_t)m * recip) >> 24);
-        const uint32_t rest = qfw_sub32((m & 3u) << 30, qfw_mul32(q, over));
-        q += (rest >= over ? 1u : 0u) + (rest >= 2 * over ? 1u : 0u);
-        ratios[0] = q;
-        ratios[columns] = (uint32_t)INT32_MAX >> e;
-        ratios[2 * columns] = (uint32_t)e;
-        ratios[3 * columns] = (uint32_t)(29 - bits);
+        ratios[columns] = (uint32_t)INT32_MAX >> up;
+        ratios[2 * columns] = up;
+        ratios[3 * columns] = most;
     }
 }
 
 void qfw_ratios_f32_scalar(const float *from, size_t n, float to, int32_t bits, uint32_t *ratios,
                            size_t columns)
 {
-    const qfw_divisor d = qfw_divisor_of(to);
     if (QFW_DIRECT) {
-        ratios_few(from, n, &d, bits, ratios, columns);
-    } else {
-        loop_ratios(from, n, &d, bits, ratios, ratios + columns, ratios + 2 * columns,
-                    ratios + 3 * columns);
+        ratios_few(from, n, to, bits, ratios, columns);
+        return;
     }
+    const qfw_divisor d = qfw_divisor_of(to);
+    loop_ratios(from, n, &d, bits, ratios, ratios + columns, ratios + 2 * columns,
+                ratios + 3 * columns);
 }
 
 void qfw_floats_s32_scalar(const int32_t *a, size_t n, float s, float *y)

@@ -89,12 +89,29 @@ static uint32_t encode_near(const float *x, size_t n, float s, int32_t q, int8_t
     const qfw_divisor d = qfw_divisor_of(s);
     uint32_t saturated = 0;
     for (const float *end = x + n; x < end; x++) {
-        const int32_t v = qfw_round_quotient(*x, &d, QFW_HALF_AWAY, 0);
-        const int32_t code = v > q ? q : v < -q ? -q : v;
-        saturated += QFW_TELLS_SATURATED && code != v ? 1u : 0u;
+        const int32_t v = qfw_nearest_quotient(*x, &d);
+        int32_t code = v;
+        if ((uint32_t)(v + q) > 2 * (uint32_t)q) {
+            code = v > q ? q : -q;
+            saturated++;
+        }
         *codes++ = (int8_t)code;
     }
     return saturated;
+}
+
+/* The pattern of the largest magnitude, at least QFW_F32_INF at a NaN or an infinity. On a device, where
+ * few of a row are larger than all before them; patterns without their sign are ordered as magnitudes. */
+static uint32_t largest_of(const float *x, size_t n)
+{
+    uint32_t most = 0;
+    for (const float *end = x + n; x < end; x++) {
+        const uint32_t twice = qfw_bits_f32(*x) << 1;
+        if (twice > most) {
+            most = twice;
+        }
+    }
+    return most >> 1;
 }
 
 static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_encoding *how,
@@ -123,14 +140,12 @@ qfw_status qfw_quantize_s8_scalar(const float *x, size_t n, size_t run, const qf
 {
     for (size_t i = 0; i < n; i += run, scale++) {
         const size_t count = n - i < run ? n - i : run;
-        int32_t hi = 0, lo = 0;
-        qfw_extent_f32_scalar(x + i, count, &hi, &lo);
-        const int32_t most = hi > lo ? hi : lo;
+        const uint32_t most = largest_of(x + i, count);
         if (most >= QFW_F32_INF) {
             return QFW_E_NONFINITE;
         }
         if (how->dynamic) {
-            const qfw_num top = qfw_num_f32(qfw_from_bits_f32((uint32_t)most));
+            const qfw_num top = qfw_num_f32(qfw_from_bits_f32(most));
             *scale = qfw_num_scale_f32(qfw_num_ratio_up(top, 1, how->q, 24), how->pow2);
         }
         *saturated += !QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY

@@ -1,50 +1,68 @@
 /* Biases in steps of accumulators: the definition. */
-#include "kernels/kernels.h"
+#include "kernels/seeds.h"
+#include "base/soft.h"
 
-/* On a device: seeds of no shift, where v = |m| mant < 2^(39 + under) is in steps of 2^under mantissas,
- * 1 <= under < 32. Half away is floor((v / 2^under + mant / 2) / mant), of which the odd half goes in
- * before the shift; that is below 2^40: a word and a byte, divided one after the other. */
-static void seeds_few(const int32_t *m, const qfw_num *by, size_t n, float *sigma, int32_t *seed,
-                      uint8_t *shift)
+/* Seeds beyond those of `seeded`. */
+static uint32_t seed_far(int32_t m, float s, float *sigma, uint8_t *shift)
 {
-    const uint32_t times = (uint32_t)by->mant;
-    for (const float *end = sigma + n; sigma < end; sigma++, m++) {
-        const uint32_t word = qfw_bits_f32(*sigma), mant = (word & 0x7FFFFFu) | 0x800000u;
-        const uint32_t under = (word >> 23) - 150 - (uint32_t)by->exp;
-        const uint32_t size = qfw_abs32(*m);
-        const uint64_t odd = (mant & 1u) << ((under - 1) & 31);
-        const uint64_t v = (uint64_t)size * times + odd;
-        const uint32_t high = (uint32_t)(v >> 32), low = (uint32_t)(v & 0xFFFFFFFFu);
-        const uint32_t down = under & 31;
-        if (under - 1 < 31 && high >> down < 128) {
-            const uint32_t upper = high >> down, lower = low >> down | high << ((32 - down) & 31);
-            const uint64_t over = ((uint64_t)upper << 32 | lower) + (mant >> 1);
-            const uint32_t most = (uint32_t)(over >> 8), q = most / mant;
-            const uint32_t last = (most - q * mant) << 8 | (uint32_t)(over & 0xFFu);
-            const int32_t r = (int32_t)((q << 8) + last / mant);
-            *seed++ = *m < 0 ? -r : r;
-            *shift++ = 0;
-            continue;
+    const qfw_num v = qfw_num_f32(s);
+    const qfw_seed r = qfw_seed_of((int64_t)v.mant * m, v.exp, *sigma);
+    *shift = r.shift;
+    *sigma = r.shift != 0 ? qfw_scale_lift(*sigma, r.shift) : *sigma;
+    return (uint32_t)r.seed;
+}
+
+/* A seed of no shift is |m| times / (mant 2^under) half away, mant and times the mantissas of sigma and s:
+ * floor(N / (2^8 mant)), N = |m| times 2^(8 - under) + 2^7 mant. Where 0 <= under <= 8 and |m| < 2^16, or
+ * |m| 2^-under < 2^16, N is below 2^16 2^32, and the seed has two digits, each the quotient of a word: N /
+ * 2^16 by mant, then what is left and the next byte. */
+static inline void seeded(const void *codes, const int32_t width, float s, float a, const float *by,
+                          size_t step, size_t n, float *sigma, int32_t *seed, uint8_t *shift)
+{
+    const uint32_t unit = qfw_bits_f32(s), times = (unit & 0x7FFFFFu) | 0x800000u;
+    const uint32_t least = (unit >> 23) + 8; /* the exponent field of a sigma with under = 8 */
+    const qfw_soft_factor factor = qfw_soft_factor_of(a);
+    const int16_t *m16 = codes;
+    const int32_t *m32 = codes;
+    for (const int32_t *end = seed + n; seed < end; by += step, sigma++, seed++, shift++) {
+        uint32_t exp, word = qfw_soft_times(factor, qfw_bits_f32(*by), &exp);
+        if (!QFW_SOFT_FLOAT || exp > 252) {
+            word = qfw_bits_f32(qfw_scale_mul(a, *by));
         }
-        const qfw_seed r = qfw_seed_of((int64_t)(v - odd), by->exp, *sigma);
-        *seed++ = *m < 0 ? -r.seed : r.seed;
-        *shift++ = r.shift;
-        *sigma = r.shift != 0 ? qfw_scale_lift(*sigma, r.shift) : *sigma;
+        const int32_t m = width == 16 ? *m16++ : *m32++;
+        const uint32_t mant = (word & 0x7FFFFFu) | 0x800000u, minus = (uint32_t)(m >> 31);
+        uint32_t size = qfw_sub32((uint32_t)m ^ minus, minus), up = qfw_sub32(least, word >> 23);
+        *sigma = qfw_from_bits_f32(word);
+        *shift = 0;
+        if (up > 8 || (width == 32 && size >> 16 != 0)) {
+            size = up > 8 && up <= 24 ? size << (up - 8) : UINT32_MAX;
+            up = 8;
+            if (size >> 16 != 0) {
+                *seed = (int32_t)seed_far(m, s, sigma, shift);
+                continue;
+            }
+        }
+        const uint64_t over = (uint64_t)size * (times << up) + (mant << 7);
+        const uint32_t most = (uint32_t)(over >> 16), first = most / mant;
+        const uint32_t last = (most - first * mant) << 8 | ((uint32_t)over >> 8 & 0xFFu);
+        *seed = (int32_t)qfw_sub32(((first << 8) + last / mant) ^ minus, minus);
     }
+}
+
+void qfw_seeded_scales(const int16_t *m, float s, float a, const float *by, size_t step, size_t n,
+                       float *sigma, int32_t *seed, uint8_t *shift)
+{
+    seeded(m, 16, s, a, by, step, n, sigma, seed, shift);
 }
 
 void qfw_seeds_s32_scalar(const int32_t *m, float s, size_t n, float *sigma, int32_t *seed,
                           uint8_t *shift)
 {
-    const qfw_num v = qfw_num_f32(s);
     if (QFW_DIRECT) {
-        seeds_few(m, &v, n, sigma, seed, shift);
+        seeded(m, 32, s, 1.0f, sigma, 1, n, sigma, seed, shift);
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        const qfw_seed r = qfw_seed_of((int64_t)v.mant * m[i], v.exp, sigma[i]);
-        seed[i] = r.seed;
-        shift[i] = r.shift;
-        sigma[i] = r.shift != 0 ? qfw_scale_lift(sigma[i], r.shift) : sigma[i];
+        seed[i] = (int32_t)seed_far(m[i], s, sigma + i, shift + i);
     }
 }

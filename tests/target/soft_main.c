@@ -2,6 +2,7 @@
  * at random. */
 #include "base/round.h"
 #include "kernels/kernels.h"
+#include "kernels/seeds.h"
 #include "report.h"
 #include "source.h"
 
@@ -16,6 +17,12 @@ static void check(float a, float b, unsigned number)
         qfw_scales_mul(a, &b, 1, &product);
         report_check(qfw_bits_f32(product) == qfw_bits_f32(qfw_scale_mul(a, b)), number,
                      "a product of scales");
+        uint32_t exp;
+        const uint32_t bits = qfw_soft_times(qfw_soft_factor_of(a), qfw_bits_f32(b), &exp);
+        const float normal = qfw_normal_f32(a * b);
+        const bool inside = qfw_bits_f32(normal) >= 2u << 23 && qfw_bits_f32(normal) < 253u << 23;
+        report_check(exp <= 252 ? bits == qfw_bits_f32(normal) : !inside, number,
+                     "a product of scales by bits");
     }
     if (qfw_bits_f32(b) != 0) {
         const float quotient = qfw_normal_f32(qfw_div_f32(a, b));
@@ -78,6 +85,23 @@ static unsigned check_integers(void)
     return RANDOM;
 }
 
+/* Seeds at products of scales, of int16. */
+static void check_seeded(int32_t m, float by, float a, float b, unsigned number)
+{
+    const int16_t code = (int16_t)(m % 32768);
+    const float s = qfw_scale_mul(a, b);
+    const qfw_num n = qfw_num_f32(by);
+    const qfw_seed told = qfw_seed_of((int64_t)n.mant * code, n.exp, s);
+    const float after = qfw_scale_lift(s, told.shift);
+    float sigma;
+    int32_t seed;
+    uint8_t shift;
+    qfw_seeded_scales(&code, by, a, &b, 1, 1, &sigma, &seed, &shift);
+    report_check(seed == told.seed && shift == told.shift &&
+                     qfw_bits_f32(sigma) == qfw_bits_f32(after),
+                 number, "a seed at a product");
+}
+
 /* Biases in steps of accumulators, one by one: near each other, ties, and anything. */
 static unsigned check_seeds(void)
 {
@@ -100,6 +124,7 @@ static unsigned check_seeds(void)
         report_check(seed == told.seed && shift == told.shift &&
                          qfw_bits_f32(sigma) == qfw_bits_f32(after),
                      number, "a seed");
+        check_seeded(m, by, like, lifted, number);
     }
     return RANDOM;
 }
