@@ -10,6 +10,9 @@
 float qfw_soft_mul(float a, float b);
 float qfw_soft_div(float a, float b);
 
+/* qfw_soft_div, the last eight bits of its mantissa 0. */
+float qfw_soft_div_upper(float a, float b);
+
 /* mant 2^exp to the nearest float, ties to even; at least 2^-126, or 0. Infinite above. */
 float qfw_soft_float(uint64_t mant, int32_t exp);
 
