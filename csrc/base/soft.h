@@ -10,6 +10,9 @@
 float qfw_soft_mul(float a, float b);
 float qfw_soft_div(float a, float b);
 
+/* qfw_soft_div, the last eight bits of its mantissa 0. */
+float qfw_soft_div_upper(float a, float b);
+
 /* Products by one scale: its mantissa of 25 bits, and what the exponent field of a product is more than
  * that of the other factor, one less than for a product of mantissas in [1, 2): its first bit adds it. */
 typedef struct {

@@ -12,7 +12,8 @@ qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
     qfw_coef k = {0, 0, 0, 0};
     int32_t right, left;
     if (qfw_bits_f32(top) != 0) {
-        loop_coef(top, to, frac, wide ? 63 : 31, &k.mu, &k.limit, &right, &left);
+        const float v = QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to);
+        loop_coef_of(v, frac, wide ? 63 : 31, &k.mu, &k.limit, &right, &left);
         k.right = (uint8_t)right;
         k.left = (uint8_t)left;
     }

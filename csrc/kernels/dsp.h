@@ -98,23 +98,30 @@ static inline uint32_t dsp_pack_tops(uint32_t x, int32_t y)
     return two;
 }
 
-/* Two differences of 16 bits. */
-static inline uint32_t dsp_less(uint32_t x, uint32_t y)
+/* Four differences, four sums of bytes, held to -128 .. 127. */
+static inline uint32_t dsp_less_bytes(uint32_t x, uint32_t y)
 {
-    uint32_t two;
-    __asm__("ssub16 %0, %1, %2" : "=r"(two) : "r"(x), "r"(y));
-    return two;
+    uint32_t four;
+    __asm__("qsub8 %0, %1, %2" : "=r"(four) : "r"(x), "r"(y));
+    return four;
 }
 
-/* Two numbers held to -128 .. 127, and a flag that stays set once one was outside. */
-static inline uint32_t dsp_held(uint32_t x)
+static inline uint32_t dsp_plus_bytes(uint32_t x, uint32_t y)
 {
-    uint32_t two;
-    __asm__ volatile("ssat16 %0, #8, %1" : "=r"(two) : "r"(x) : "cc");
-    return two;
+    uint32_t four;
+    __asm__("qadd8 %0, %1, %2" : "=r"(four) : "r"(x), "r"(y));
+    return four;
 }
 
-/* y 2^-20 held so. */
+/* sum + what the bytes of x and y, without signs, are apart. */
+static inline uint32_t dsp_apart(uint32_t x, uint32_t y, uint32_t sum)
+{
+    uint32_t v;
+    __asm__("usada8 %0, %1, %2, %3" : "=r"(v) : "r"(x), "r"(y), "r"(sum));
+    return v;
+}
+
+/* y 2^-20 held to -128 .. 127, and a flag that stays set once one was outside. */
 static inline uint32_t dsp_top(int32_t y)
 {
     uint32_t v;
@@ -148,6 +155,14 @@ static inline uint32_t dsp_low_bytes(uint32_t x)
 {
     uint32_t two;
     __asm__("uxtb16 %0, %1" : "=r"(two) : "r"(x));
+    return two;
+}
+
+/* And the high ones. */
+static inline uint32_t dsp_high_bytes(uint32_t x)
+{
+    uint32_t two;
+    __asm__("uxtb16 %0, %1, ror #8" : "=r"(two) : "r"(x));
     return two;
 }
 

@@ -33,7 +33,7 @@ typedef struct {
 
 static inline qfw_words moved_words(const qfw_key *key, ptrdiff_t i)
 {
-    const qfw_draw_pair d = qfw_block_draw(key, (uint64_t)i);
+    const qfw_draw_pair d = qfw_block_draw(key, (size_t)i);
     const qfw_words w = {qfw_add32(d.a, qfw_mul32((uint32_t)(i & 31), d.b)), d.b};
     return w;
 }

@@ -6,63 +6,139 @@
 
 typedef struct pace pace;
 
-/* n codes, a multiple of four; x: bytes or sums. */
-typedef void fours(int8_t *to, const void *x, const int8_t *v, const pace *p);
+/* Moves a row; not 0 if a value was outside -128 .. 127 and the flag does not say so. */
+typedef uint32_t mover(int8_t *to, const qfw_row *r, const pace *p);
 
 /* Coefficients of instructions that multiply: the term of a byte is (g x) >> 16, that of a sum ((sum <<
- * up) g) >> 32, that of a state (2^8 v x) >> 16. */
+ * up) g) >> 32, that of a state (2^8 v x) >> 16; and those they were made of. */
 struct pace {
     int32_t g, v;
     uint32_t up;
-    size_t n;
-    qfw_words w; /* of the first code */
-    fours *move;
+    mover *move;
+    const qfw_key *key;
+    const qfw_coef *of_g, *of_v;
 };
+
+/* n codes, a multiple of four and not 0, that move by bytes, the words of the first being w. */
+typedef struct {
+    const int8_t *x, *end; /* the end of what moves */
+    int32_t g;
+    qfw_words w;
+} bytes;
 
 /* How the gradient's codes come: bytes, bytes that are multiplied by 2^8 first, sums. */
 typedef enum { BYTES, BYTES_UP, SUMS } source;
 
+/* A term alone has 24 bits more than its code, of which the random word has the upper 20 and 0 below:
+ * with what a floor at 2^-20 would drop of the term the sum does not pass the next code. Two terms, of
+ * which each is a floor of its own, have 20. */
+enum { ALONE_FRAC = 24 };
+
 /* The random word of a step, as its last bits. */
-static inline int32_t word(uint32_t u)
+static inline int32_t word(uint32_t u, const bool alone)
 {
-    return (int32_t)(u >> (32 - MOVED_FRAC));
+    return (int32_t)(alone ? u >> 8 & 0xFFFFF0u : u >> (32 - MOVED_FRAC));
 }
 
-static inline void put_four(int8_t *m, uint32_t four)
+/* Codes from `to` on less their steps, a term alone; `out` grows with every difference that was held. By
+ * registers that are named: no compiler has to find room for them all. Four codes of x that are 0 move
+ * nothing. */
+#define EVEN_UP "and r6, r10, r5, lsl #8\n\t"
+#define ODD_UP "and r5, r10, r5\n\t"
+#define EVEN "sxtb16 r6, r5\n\t"
+#define ODD "sxtb16 r5, r5, ror #8\n\t"
+#define NEXT_WORD(to) "and " to ", r9, r1, lsr #8\n\tadd r1, r1, r2\n\t"
+#define FOURS(name, even, odd)                                                                   \
+    static __attribute__((noinline)) uint32_t name(int8_t *to, const bytes *b)                   \
+    {                                                                                            \
+        register int8_t *m __asm__("r4") = to;                                                   \
+        register uint32_t u __asm__("r1") = b->w.u;                                              \
+        register uint32_t step __asm__("r2") = b->w.step;                                        \
+        register const int8_t *x __asm__("r3") = b->x;                                           \
+        register int32_t g __asm__("r8") = b->g;                                                 \
+        register uint32_t mask __asm__("r9") = 0xFFFFF0u;                                        \
+        register uint32_t upper __asm__("r10") = 0xFF00FF00u;                                    \
+        register uint32_t out __asm__("r0") = 0;                                                 \
+        register const int8_t *end __asm__("r12") = b->end;                                      \
+        __asm__ volatile(                                                                        \
+            "1:\n\t"                                                                             \
+            "ldr r5, [r3], #4\n\t"                                                               \
+            "cbz r5, 3f\n\t" NEXT_WORD("r11") even odd                                           \
+            "smlawb r11, r8, r6, r11\n\t" NEXT_WORD("lr") "smlawb lr, r8, r5, lr\n\t" NEXT_WORD( \
+                "r7") "smlawt r6, r8, r6, r7\n\t"                                                \
+                      "pkhtb r11, r6, r11, asr #16\n\t" NEXT_WORD(                               \
+                          "r7") "smlawt r5, r8, r5, r7\n\t"                                      \
+                                "pkhtb lr, r5, lr, asr #16\n\t"                                  \
+                                "uxtb16 r11, r11, ror #8\n\t"                                    \
+                                "and lr, lr, r10\n\t"                                            \
+                                "orrs r11, r11, lr\n\t"                                          \
+                                "beq 2f\n\t"                                                     \
+                                "ldr r5, [r4]\n\t"                                               \
+                                "mov r7, #0x01010101\n\t"                                        \
+                                "qsub8 r6, r5, r11\n\t"                                          \
+                                "qadd8 r11, r6, r11\n\t"                                         \
+                                "usada8 r0, r11, r5, r0\n\t"                                     \
+                                "qsub8 r6, r6, r7\n\t" /* -128 becomes -127 */                   \
+                                "qadd8 r6, r6, r7\n\t"                                           \
+                                "str r6, [r4], #4\n\t"                                           \
+                                "cmp r4, r12\n\t"                                                \
+                                "bne 1b\n\t"                                                     \
+                                "b 4f\n"                                                         \
+                                "3:\n\t"                                                         \
+                                "add r1, r1, r2, lsl #2\n"                                       \
+                                "2:\n\t"                                                         \
+                                "add r4, r4, #4\n\t"                                             \
+                                "cmp r4, r12\n\t"                                                \
+                                "bne 1b\n"                                                       \
+                                "4:"                                                             \
+            : "+r"(m), "+r"(u), "+r"(x), "+r"(out)                                               \
+            : "r"(step), "r"(g), "r"(mask), "r"(upper), "r"(end)                                 \
+            : "r5", "r6", "r7", "r11", "lr", "memory", "cc");                                    \
+        return out;                                                                              \
+    }
+
+FOURS(bytes_alone, EVEN, ODD)
+FOURS(bytes_up_alone, EVEN_UP, ODD_UP)
+
+/* The steps of four, a byte each: bits 24 .. 31, or 20 .. 27 of which the upper ones are signs. */
+static inline uint32_t steps_alone(int32_t y0, int32_t y1, int32_t y2, int32_t y3)
 {
-    uint8_t *b = (uint8_t *)m; /* one instruction, whatever the alignment */
-    b[0] = (uint8_t)(four & 0xFFu);
-    b[1] = (uint8_t)(four >> 8 & 0xFFu);
-    b[2] = (uint8_t)(four >> 16 & 0xFFu);
-    b[3] = (uint8_t)(four >> 24);
+    const uint32_t by02 = dsp_highs((uint32_t)y0, (uint32_t)y2);
+    const uint32_t by13 = dsp_highs((uint32_t)y1, (uint32_t)y3);
+    return dsp_high_bytes(by02) | (by13 & 0xFF00FF00u);
 }
 
-/* Four codes less four steps, of which y has 20 bits more: |y| < 2^31, so a step has at most 11 bits and
- * the difference fits 16. */
-static inline void move_four(int8_t *m, int32_t y0, int32_t y1, int32_t y2, int32_t y3)
+static inline uint32_t steps_of(int32_t y0, int32_t y1, int32_t y2, int32_t y3)
 {
-    const uint32_t four = dsp_word(m);
     const uint32_t by02 = dsp_pack_tops((uint32_t)(y2 >> 4), y0);
     const uint32_t by13 = dsp_pack_tops((uint32_t)(y3 >> 4), y1);
-    const uint32_t v02 = dsp_held(dsp_less(dsp_even(four), by02));
-    const uint32_t v13 = dsp_held(dsp_less(dsp_odd(four), by13));
-    put_four(m, dsp_no_least(dsp_low_bytes(v02) | dsp_low_bytes(v13) << 8));
+    return dsp_low_bytes(by02) | dsp_low_bytes(by13) << 8;
+}
+
+/* Four codes less their steps; with every difference that was held `out` grows. */
+static inline uint32_t move_four(int8_t *m, uint32_t steps, uint32_t out)
+{
+    const uint32_t four = dsp_word(m), less = dsp_less_bytes(four, steps);
+    dsp_put_word(m, dsp_no_least(less));
+    return dsp_apart(dsp_plus_bytes(less, steps), four, out);
 }
 
 /* Four steps. */
 static inline void set_four(int8_t *v, int32_t y0, int32_t y1, int32_t y2, int32_t y3)
 {
-    put_four(v, dsp_no_least(dsp_bytes(dsp_top(y0), dsp_top(y1), dsp_top(y2), dsp_top(y3))));
+    dsp_put_word(v, dsp_no_least(dsp_bytes(dsp_top(y0), dsp_top(y1), dsp_top(y2), dsp_top(y3))));
 }
 
-/* `from`, `state` and `anew` are constants at each call. Where codes and state are 0 nothing moves. */
-QFW_ALWAYS_INLINE void move_fours(int8_t *to, const void *x, const int8_t *own, const pace *p,
-                                  const source from, const bool state, const bool anew)
+/* n codes, the words of the first being w: a multiple of four. Where codes and state are 0 nothing
+ * moves. */
+QFW_ALWAYS_INLINE uint32_t move_fours(int8_t *to, const void *x, const int8_t *own, size_t n,
+                                      const pace *p, qfw_words w, const source from,
+                                      const bool state, const bool anew)
 {
-    const uint32_t upper = 0xFF00FF00u, up = p->up, step = p->w.step;
+    const uint32_t upper = 0xFF00FF00u, up = p->up, step = w.step;
     const int32_t g = p->g, v = p->v, *sum = x;
-    const int8_t *byte = x, *end = to + p->n;
-    uint32_t u = p->w.u;
+    const int8_t *byte = x, *end = to + n;
+    uint32_t u = w.u, out = 0;
     for (; to < end; to += 4) {
         uint32_t four = 0, four_v = 0;
         if (state) {
@@ -77,7 +153,8 @@ QFW_ALWAYS_INLINE void move_fours(int8_t *to, const void *x, const int8_t *own, 
                 continue;
             }
         }
-        int32_t y0 = word(u), y1 = word(u += step), y2 = word(u += step), y3 = word(u += step);
+        int32_t y0 = word(u, !state), y1 = word(u += step, !state);
+        int32_t y2 = word(u += step, !state), y3 = word(u += step, !state);
         u += step;
         if (state) {
             const uint32_t v02 = four_v << 8 & upper, v13 = four_v & upper;
@@ -92,7 +169,7 @@ QFW_ALWAYS_INLINE void move_fours(int8_t *to, const void *x, const int8_t *own, 
             y2 = dsp_most(sum[2], up, g, y2);
             y3 = dsp_most(sum[3], up, g, y3);
             sum += 4;
-        } else if (!state || four != 0) {
+        } else if (four != 0) {
             const uint32_t x02 = from == BYTES_UP ? four << 8 & upper : dsp_even(four);
             const uint32_t x13 = from == BYTES_UP ? four & upper : dsp_odd(four);
             y0 = dsp_low(g, x02, y0);
@@ -102,58 +179,96 @@ QFW_ALWAYS_INLINE void move_fours(int8_t *to, const void *x, const int8_t *own, 
         }
         if (anew) {
             set_four(to, y0, y1, y2, y3);
-        } else if ((uint32_t)(y0 | y1 | y2 | y3) >> MOVED_FRAC != 0) { /* else they stay */
-            move_four(to, y0, y1, y2, y3);
+            continue;
+        }
+        const uint32_t steps = state ? steps_of(y0, y1, y2, y3) : steps_alone(y0, y1, y2, y3);
+        if (steps != 0) { /* else they stay */
+            out = move_four(to, steps, out);
         }
     }
+    return out;
 }
 
-static void move_bytes(int8_t *to, const void *x, const int8_t *v, const pace *p)
+/* Fewer than four, or all of a row that instructions do not take. */
+static __attribute__((noinline)) uint32_t move_rest(int8_t *to, const qfw_row *r, const pace *p,
+                                                    size_t from, size_t end, bool anew)
 {
-    move_fours(to, x, v, p, BYTES, false, false);
+    const qfw_words w = moved_words(p->key, r->first + (ptrdiff_t)from);
+    return moved_one_by_one(to, r, from, end, p->of_g, p->of_v, w, anew);
 }
 
-static void move_bytes_up(int8_t *to, const void *x, const int8_t *v, const pace *p)
+/* A row, block by block; `from`, `state` and `anew` are constants at each call. */
+QFW_ALWAYS_INLINE uint32_t move_blocks(int8_t *to, const qfw_row *r, const pace *p,
+                                       const source from, const bool state, const bool anew)
 {
-    move_fours(to, x, v, p, BYTES_UP, false, false);
+    static const int8_t zeros[32] = {0};
+    uint32_t out = 0;
+    ptrdiff_t at = r->first;
+    for (size_t i = 0, n; i < r->n; i += n, at += (ptrdiff_t)n) {
+        const qfw_words w = moved_words(p->key, at);
+        n = moved_count(at, r->n - i);
+        const size_t most = n & ~(size_t)3;
+        const int8_t *x = state && r->code == 0 ? zeros : r->x + i;
+        if (from != SUMS && !state && most != 0) {
+            const bytes b = {x, to + i + most, p->g, w};
+            out |= from == BYTES ? bytes_alone(to + i, &b) : bytes_up_alone(to + i, &b);
+        } else if (from == SUMS || state) {
+            out |= move_fours(to + i, from == SUMS ? (const void *)(r->sums + i) : x,
+                              state ? r->v + i : NULL, most, p, w, from, state, anew);
+        }
+        if (most < n) {
+            out |= move_rest(to, r, p, i + most, i + n, anew);
+        }
+    }
+    return out;
 }
 
-static void move_sums(int8_t *to, const void *x, const int8_t *v, const pace *p)
+static uint32_t move_bytes(int8_t *to, const qfw_row *r, const pace *p)
 {
-    move_fours(to, x, v, p, SUMS, false, false);
+    return move_blocks(to, r, p, BYTES, false, false);
 }
 
-static void move_bytes_on(int8_t *to, const void *x, const int8_t *v, const pace *p)
+static uint32_t move_bytes_up(int8_t *to, const qfw_row *r, const pace *p)
 {
-    move_fours(to, x, v, p, BYTES, true, false);
+    return move_blocks(to, r, p, BYTES_UP, false, false);
 }
 
-static void move_bytes_up_on(int8_t *to, const void *x, const int8_t *v, const pace *p)
+static uint32_t move_sums(int8_t *to, const qfw_row *r, const pace *p)
 {
-    move_fours(to, x, v, p, BYTES_UP, true, false);
+    return move_blocks(to, r, p, SUMS, false, false);
 }
 
-static void move_sums_on(int8_t *to, const void *x, const int8_t *v, const pace *p)
+static uint32_t move_bytes_on(int8_t *to, const qfw_row *r, const pace *p)
 {
-    move_fours(to, x, v, p, SUMS, true, false);
+    return move_blocks(to, r, p, BYTES, true, false);
 }
 
-static void set_bytes(int8_t *to, const void *x, const int8_t *v, const pace *p)
+static uint32_t move_bytes_up_on(int8_t *to, const qfw_row *r, const pace *p)
 {
-    move_fours(to, x, v, p, BYTES, true, true);
+    return move_blocks(to, r, p, BYTES_UP, true, false);
 }
 
-static void set_bytes_up(int8_t *to, const void *x, const int8_t *v, const pace *p)
+static uint32_t move_sums_on(int8_t *to, const qfw_row *r, const pace *p)
 {
-    move_fours(to, x, v, p, BYTES_UP, true, true);
+    return move_blocks(to, r, p, SUMS, true, false);
 }
 
-static void set_sums(int8_t *to, const void *x, const int8_t *v, const pace *p)
+static uint32_t set_bytes(int8_t *to, const qfw_row *r, const pace *p)
 {
-    move_fours(to, x, v, p, SUMS, true, true);
+    return move_blocks(to, r, p, BYTES, true, true);
 }
 
-static fours *fours_of(source from, bool state, bool anew)
+static uint32_t set_bytes_up(int8_t *to, const qfw_row *r, const pace *p)
+{
+    return move_blocks(to, r, p, BYTES_UP, true, true);
+}
+
+static uint32_t set_sums(int8_t *to, const qfw_row *r, const pace *p)
+{
+    return move_blocks(to, r, p, SUMS, true, true);
+}
+
+static mover *mover_of(source from, bool state, bool anew)
 {
     if (QFW_HAS_ANY_MOVE && from == SUMS) {
         return !(QFW_HAS_STATE && state) ? move_sums : anew ? set_sums : move_sums_on;
@@ -166,77 +281,51 @@ static fours *fours_of(source from, bool state, bool anew)
                            : move_bytes_up_on;
 }
 
-/* Whether the row's terms are within what the instructions make of them. */
+/* Whether the row's terms are within what the instructions make of them: 2^30 of a term alone, so that
+ * a step has 7 bits; of two that move 2^25 each, so that it has; of two that set 2^28. */
 static bool find_pace(const qfw_row *r, const qfw_coef *g, const qfw_coef *v, bool anew, pace *p)
 {
     const bool has_state = QFW_HAS_STATE && r->v != NULL;
-    const int32_t right = g->right, bits = moved_bits(r);
+    const int32_t lift = g->left - g->right + (has_state ? 0 : ALONE_FRAC - MOVED_FRAC);
+    const int32_t most = !has_state ? 30 : anew ? 28 : 25;
     const int32_t of_v = 8 + v->left - v->right; /* what mu of v is lifted by: 2^31 is beyond it */
-    if (has_state && (!moved_is_small(g, bits) || !moved_is_small(v, 7) || of_v < 0 || of_v > 15)) {
+    if (has_state && (of_v < 0 || of_v > (most == 28 ? 13 : 10))) {
         return false;
     }
     p->v = has_state ? (int32_t)((uint32_t)v->mu << of_v) : 0;
     if (QFW_HAS_ANY_MOVE && r->x == NULL) {
-        const int32_t up = right < 17 ? 17 - right : 0;
-        p->move = fours_of(SUMS, has_state, anew);
-        p->up = (uint32_t)up;
-        p->g = (int32_t)((uint32_t)g->mu << ((32 - right - up) & 31));
-        return g->left == 0 && right <= 32 && bits + up <= 30 && bits + 16 - right <= 30;
+        const int32_t all = 32 + lift, of_g = all < 15 ? all : 15;
+        p->move = mover_of(SUMS, has_state, anew);
+        p->up = (uint32_t)(all - of_g);
+        p->g = (int32_t)((uint32_t)g->mu << (of_g & 31));
+        return all >= 0 && r->bits + all - of_g <= 30 && r->bits + 16 + lift <= most;
     }
-    p->move = fours_of(right <= 8 ? BYTES_UP : BYTES, has_state, anew);
+    const int32_t c = r->code * g->mu, bits = c == 0 ? 0 : qfw_msb64(qfw_abs32(c)) + 1;
+    const bool large = bits + lift > 15;
+    const int32_t up = lift + (large ? 8 : 16);
+    p->move = mover_of(large ? BYTES_UP : BYTES, has_state, anew);
     p->up = 0;
-    p->g = (int32_t)((uint32_t)(r->code * g->mu) << (((right <= 8 ? 8 : 16) - right) & 31));
-    return g->left == 0 && right <= 16;
-}
-
-/* Fewer than four, among zeros, which stay. */
-static void move_last(int8_t *to, const void *x, const int8_t *v, size_t n, bool sums, pace *p)
-{
-    int8_t some[4] = {0}, own[4] = {0}, bytes[4] = {0};
-    int32_t words[4] = {0};
-    memcpy(some, to, n);
-    if (QFW_HAS_STATE && v != NULL) {
-        memcpy(own, v, n);
-    }
-    if (QFW_HAS_ANY_MOVE && sums) {
-        memcpy(words, x, n * sizeof *words);
-    } else {
-        memcpy(bytes, x, n);
-    }
-    p->n = 4;
-    p->move(some, QFW_HAS_ANY_MOVE && sums ? (const void *)words : bytes, own, p);
-    memcpy(to, some, n);
+    p->g = (int32_t)((uint32_t)c << (up & 31));
+    return up >= 0 && bits + up <= 31 && bits + 7 + lift <= most;
 }
 
 uint32_t qfw_move_row(int8_t *to, const qfw_row *r, const qfw_coef *g, const qfw_coef *v,
                       const qfw_key *key, bool anew)
 {
-    static const int8_t zeros[32] = {0};
-    const bool sums = QFW_HAS_ANY_MOVE && r->x == NULL, still = !sums && r->code == 0;
     pace p;
-    const bool fast = find_pace(r, g, v, anew, &p);
-    uint32_t out = 0;
-    dsp_clear_flag();
-    for (size_t i = 0, n; i < r->n; i += n) {
-        const ptrdiff_t first = r->first + (ptrdiff_t)i;
-        p.w = moved_words(key, first);
-        n = moved_count(first, r->n - i);
-        if (!fast) {
-            out |= moved_one_by_one(to, r, i, i + n, g, v, p.w, anew);
-            continue;
+    p.key = key;
+    p.of_g = g;
+    p.of_v = v;
+    if (!find_pace(r, g, v, anew, &p)) {
+        uint32_t out = 0;
+        for (size_t i = 0, n; i < r->n; i += n) {
+            n = moved_count(r->first + (ptrdiff_t)i, r->n - i);
+            out |= move_rest(to, r, &p, i, i + n, anew);
         }
-        const size_t most = n & ~(size_t)3;
-        const void *x = still ? zeros : sums ? (const void *)(r->sums + i) : r->x + i;
-        const int8_t *own = QFW_HAS_STATE && r->v != NULL ? r->v + i : NULL;
-        p.n = most;
-        p.move(to + i, x, own, &p);
-        if (most < n) {
-            p.w.u += (uint32_t)most * p.w.step;
-            x = sums ? (const void *)((const int32_t *)x + most) : (const int8_t *)x + most;
-            move_last(to + i + most, x, own != NULL ? own + most : NULL, n - most, sums, &p);
-        }
+        return out;
     }
-    return out | dsp_flag();
+    dsp_clear_flag();
+    return (p.move(to, r, &p) != 0 ? 1u : 0u) | dsp_flag();
 }
 
 #else

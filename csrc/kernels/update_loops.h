@@ -89,11 +89,10 @@ static inline uint32_t loop_update_any(int32_t *m, int32_t *v, const int32_t *g,
 
 /* ---- the integer update, a coefficient an element ---- */
 
-/* top / to in units of 2^-frac. */
-static inline void loop_coef(float top, float to, int32_t frac, int32_t last, int32_t *mu,
-                             int32_t *limit, int32_t *right, int32_t *left)
+/* v in units of 2^-frac; of its mantissa 16 bits count. */
+static inline void loop_coef_of(float v, int32_t frac, int32_t last, int32_t *mu, int32_t *limit,
+                                int32_t *right, int32_t *left)
 {
-    const float v = qfw_coef_div(top, to);
     const int32_t bits = (int32_t)qfw_bits_f32(v); /* normal and positive, or 0 */
     const int32_t shift = (bits >> 23) - 150 + 8 + frac;
     const int32_t up = shift < 0 ? 0 : shift < 28 ? shift : 28;
@@ -108,8 +107,8 @@ static inline void loop_coefs(float c, const float *restrict from, const float *
                               int32_t frac, int32_t last, qfw_coefs *restrict k)
 {
     for (size_t i = 0; i < QFW_LANES; i++) {
-        loop_coef(qfw_coef_mul(c, from[i]), to[i], frac, last, &k->mu[i], &k->limit[i],
-                  &k->right[i], &k->left[i]);
+        const float v = qfw_coef_div(qfw_coef_mul(c, from[i]), to[i]);
+        loop_coef_of(v, frac, last, &k->mu[i], &k->limit[i], &k->right[i], &k->left[i]);
     }
 }
 

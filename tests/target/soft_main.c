@@ -28,6 +28,9 @@ static void check(float a, float b, unsigned number)
         const float quotient = qfw_normal_f32(qfw_div_f32(a, b));
         report_check(qfw_bits_f32(qfw_soft_div(a, b)) == qfw_bits_f32(quotient), number,
                      "a quotient");
+        report_check(qfw_bits_f32(qfw_soft_div_upper(a, b)) ==
+                         (qfw_bits_f32(quotient) & 0xFFFFFF00u),
+                     number, "the upper bits of a quotient");
     }
 }
 
@@ -60,6 +63,12 @@ static unsigned check_random(void)
         const float a = scale(&s), b = scale(&s);
         check(a, b, number);
         check(a, qfw_from_bits_f32(qfw_bits_f32(b) & 0xFFFFF000u), number);
+        /* Quotients next to those of 16 bits. */
+        const float near = qfw_soft_mul(b, qfw_from_bits_f32(qfw_bits_f32(a) & 0xFFFFFF00u));
+        const uint32_t off = qfw_bits_f32(near) - 3 + below(&s, 6);
+        if (qfw_bits_f32(near) > 0x00800003u && off < 0x7F7FFFFFu) {
+            check(qfw_from_bits_f32(off), b, number);
+        }
     }
     return RANDOM;
 }
