@@ -25,6 +25,7 @@ from .plan import Plan, build
 from .tensor import QTensor, quantize
 
 _FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
+_from_buffer, _host_step = ffi.from_buffer, lib.qfw_host_step
 _SECTIONS = {
     "forward": lib.QFW_FORWARD,
     "output": lib.QFW_OUTPUT,
@@ -97,9 +98,12 @@ class Session(Views):
         self._batch, self._shape, self._most = plan.rows, request.input_shape, request.batch
         self._learns = request.loss is not None and request.optimizer is not None
         self._whole = (request.batch, *request.input_shape)
+        plain = self._learns and not self._fragile and isinstance(self._targets, feed.Labels)
         self._int64 = _INT64 if isinstance(self._targets, feed.Labels) else None
+        self._each = (request.batch,) if plain else None  # labels of a step that needs no care
         swaps = request.batch * program.input.size if program.input.channels else 0
         self._rooms = ffi.new("float[]", swaps), ffi.new("int32_t[]", request.batch)
+        self._bound = self._bind() if self._learns and self._pool is None else None
         self._plain, self._wide = self._feed(False), self._feed(True)
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self.epochs = 0  # passes over the data that `fit` made: with the seed, the next one's order
@@ -126,13 +130,37 @@ class Session(Views):
 
     def step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """One update from up to `batch` rows; returns the mean loss."""
+        # What most steps are fed needs no other look.
+        if (
+            type(x) is ndarray
+            and type(y) is ndarray
+            and x.dtype is _FLOAT32
+            and y.dtype is self._int64
+            and x.shape == self._whole
+            and y.shape == self._each
+            and x.flags.carray
+            and y.flags.carray
+        ):
+            fed, asked = _from_buffer(x), _from_buffer(y)
+            status = _host_step(self._net, self._wide, fed, asked, self._most, self._loss)
+            self._turn += 1
+            self._last = -1
+            if status:
+                self._done(status, "step", kept=self._nothing, x=x, data=x, y=y)
+            self._rows = self._most
+        else:
+            self._step(x, y)
+        self._last = self._end
+        self._has_gradients = True
+        self._source = {}
+        loss: float = self._loss[0]
+        return loss
+
+    def _step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> None:
+        """A step of anything, and of a session that it may leave half done."""
         if not self._learns:
             self._needs_optimizer("step")
-        # What most steps are fed needs no other look.
-        if type(x) is ndarray and x.dtype is _FLOAT32 and x.shape == self._whole and x.flags.carray:
-            data: Array = x
-        else:
-            data = feed.inputs(x, self._shape, self._most)
+        data = feed.inputs(x, self._shape, self._most)
         rows, how = len(data), self._wide
         if type(y) is ndarray and y.dtype is self._int64 and y.shape == (rows,) and y.flags.carray:
             labels: Array = y
@@ -147,15 +175,11 @@ class Session(Views):
         kept = self._begin(several) if self._fragile else self._nothing
         self._turn += 1
         self._last = -1
-        fed, asked = ffi.from_buffer(data), ffi.from_buffer(labels)
-        status = lib.qfw_host_step(self._net, how, fed, asked, rows, self._loss)
+        fed, asked = _from_buffer(data), _from_buffer(labels)
+        status = _host_step(self._net, how, fed, asked, rows, self._loss)
         if status:
             self._done(status, "step", kept=kept, x=x, data=data, y=y)
-        self._last, self._rows = self._end, (rows - 1) % self._batch + 1
-        self._has_gradients = True
-        self._source = {}
-        loss: float = self._loss[0]
-        return loss
+        self._rows = (rows - 1) % self._batch + 1
 
     def forward(self, x: npt.ArrayLike) -> Array:
         """The training forward of a micro-batch; the output as float32."""
@@ -452,7 +476,19 @@ class Session(Views):
             how.swapped = self._rooms[0]
         if wide:
             how.labels = self._rooms[1]
+        if self._bound is not None:
+            how.bound = self._bound
         return how
+
+    def _bind(self) -> Any:
+        """The operands of a step of all rows, in memory that is kept; None: steps find them."""
+        if self._plan.request.micro_batches != 1:
+            return None
+        bytes_ = ffi.new("size_t *")
+        self._done(lib.qfw_host_bind(ffi.NULL, bytes_, self._net, self._most), "open")
+        held = ffi.from_buffer(room(bytes_[0]), require_writable=True)
+        self._done(lib.qfw_host_bind(held, bytes_, self._net, self._most), "open")
+        return held
 
     def _fed(self, data: Array) -> Array:
         """Rows as they lie in memory."""

@@ -346,6 +346,9 @@ enum { SHORT = 16 };
 
 void qfw_move_codes(qfw_job *j, ptrdiff_t first, ptrdiff_t end)
 {
+    if (first == 0 && end == j->param->n && qfw_move_singles(j, end)) {
+        return;
+    }
     bundle b;
     begin_moves(j, &b);
     qfw_cursors at;

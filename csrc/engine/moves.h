@@ -86,4 +86,8 @@ void qfw_move_codes(qfw_job *j, ptrdiff_t first, ptrdiff_t end);
 void qfw_move_few(qfw_job *j, ptrdiff_t first, ptrdiff_t end);
 void qfw_move_floats(qfw_job *j, ptrdiff_t first, ptrdiff_t end);
 
+/* The integer step of all n elements, where some tensor has a scale for each and no other has several;
+ * false: it is no such step. */
+bool qfw_move_singles(const qfw_job *j, ptrdiff_t n);
+
 #endif

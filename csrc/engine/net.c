@@ -115,9 +115,7 @@ static void ran(qfw_net *net, uint32_t first, uint32_t end)
     const uint32_t last = h->first[QFW_UPDATE] + h->count[QFW_UPDATE];
     const bool own = first == last && end == last && net->has_gradients != 0;
     if (h->count[QFW_UPDATE] != 0 ? first < last && end >= last : own) {
-        net->progress.step = qfw_add32(net->progress.step, 1);
-        net->progress.updates += net->progress.updates != UINT32_MAX ? 1 : 0;
-        net->progress.micro = 0;
+        end_step(net);
     }
 }
 

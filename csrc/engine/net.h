@@ -27,4 +27,12 @@ static inline uint32_t micro_batches(const qfw_plan_header *h)
     return QFW_HAS_MICRO && h->micro_batches > 1 ? h->micro_batches : 1;
 }
 
+/* After the last operation of a step. */
+static inline void end_step(qfw_net *net)
+{
+    net->progress.step = qfw_add32(net->progress.step, 1);
+    net->progress.updates += net->progress.updates != UINT32_MAX ? 1 : 0;
+    net->progress.micro = 0;
+}
+
 #endif

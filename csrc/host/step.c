@@ -1,5 +1,5 @@
 /* A step as a program on the desktop feeds it: one call, with what has to be brought into the core's form. */
-#include "include/qfw.h"
+#include "host/bound.h"
 
 /* Rows [channels][positions] as [positions][channels]. */
 static const float *swapped(const qfw_host_feed *feed, const float *x, uint32_t rows)
@@ -47,7 +47,9 @@ qfw_status qfw_host_step(qfw_net *net, const qfw_host_feed *feed, const void *x,
         }
     }
     const uint32_t mode = qfw_host_float_enter();
-    const qfw_status status = qfw_step(net, x, y, rows, loss);
+    const bool known = loss != NULL && feed->bound != NULL && qfw_bound_has(feed->bound, net, rows);
+    const qfw_status status =
+        known ? qfw_bound_step(feed->bound, net, x, y, loss) : qfw_step(net, x, y, rows, loss);
     qfw_host_float_leave(mode);
     return status;
 }

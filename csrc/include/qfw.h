@@ -494,21 +494,24 @@ const qfw_kernels *qfw_host_pool_kernels(const qfw_host_pool *pool);
 const qfw_ops *qfw_host_pool_ops(const qfw_host_pool *pool);
 /* The work, in elements, from which on an operation is split. 0: as a pool is opened; < 0: none is. */
 void qfw_host_pool_least(qfw_host_pool *pool, ptrdiff_t work);
-/* Rows of a tensor may lie in memory of the pool: brings them together in the net's arena, if the last
- * walk, over so many rows, left them there. */
+/* Brings rows of a tensor together in the arena, where the last walk, over so many, left them apart. */
 void qfw_host_pool_gather(qfw_host_pool *pool, const qfw_net *net, uint32_t tensor, uint32_t rows);
 /* How many operations were split so far. */
 size_t qfw_host_pool_splits(const qfw_host_pool *pool);
 void qfw_host_pool_close(qfw_host_pool *pool);
 
+/* Finds the operands of steps of `rows` rows once, in *bytes that are kept, aligned to 64, for a net
+ * that stays where it is; its plan was checked (qfw_check). memory NULL: says how many bytes. */
+qfw_status qfw_host_bind(void *memory, size_t *bytes, qfw_net *net, uint32_t rows);
+
 /* How x and y of a step differ from what qfw_step takes.
  * channels, positions: a row of x is [channels][positions], the plan's input [positions][channels];
  * channels 0: x is as it should be. labels NULL: so is y; else y is int64. */
 typedef struct qfw_host_feed {
-    uint32_t rows; /* that there is room for */
-    uint32_t channels, positions;
-    float *swapped;  /* room for x */
-    int32_t *labels; /* room for y */
+    uint32_t rows, channels, positions; /* rows: that there is room for */
+    float *swapped;                     /* room for x */
+    int32_t *labels;                    /* room for y */
+    const void *bound;                  /* what qfw_host_bind wrote for this net, or NULL */
 } qfw_host_feed;
 
 /* qfw_step in the float mode that it needs, which is put back. QFW_E_LABEL: a label is no int32. */

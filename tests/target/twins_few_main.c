@@ -1,0 +1,63 @@
+/* As twins_main.c, for kernels of operations on few elements. */
+#include "twins.h"
+
+/* A tensor whose elements, or all together, have a scale. */
+static qfw_single single(source *s, void *codes, float *scales, uint8_t *flags, bool usual)
+{
+    const int32_t width = below(s, 2) == 0 ? 8 : 16;
+    const qfw_single x = {codes,           scales, flags, width, width - (int32_t)below(s, 7),
+                          below(s, 3) != 0};
+    for (size_t i = 0; i < TAILS; i++) {
+        scales[i] = scale(s, usual);
+    }
+    for (size_t i = 0; i < 2 * TAILS; i++) {
+        ((int8_t *)codes)[i] = code(s);
+    }
+    return x;
+}
+
+static void check_singles(const qfw_kernels *fast, const qfw_kernels *slow, source *s, unsigned n)
+{
+    int16_t codes[3][2][TAILS];
+    float scales[3][TAILS];
+    uint8_t flags[2][2][TAILS] = {{{0}}};
+    const bool usual = below(s, 4) != 0, has_state = below(s, 3) != 0;
+    const qfw_key key = {word(s), word(s)}, state_key = {word(s), word(s)};
+    const qfw_single none = {NULL, NULL, NULL, 0, 0, false};
+    qfw_singles a = {single(s, codes[0][0], scales[0], flags[0][0], usual),
+                     single(s, codes[1][0], scales[1], flags[1][0], usual),
+                     single(s, codes[2][0], scales[2], NULL, usual),
+                     scale(s, usual),
+                     scale(s, usual),
+                     below(s, 8) == 0 ? 0.0f : scale(s, usual),
+                     below(s, 8) == 0 ? 0.0f : scale(s, usual),
+                     below(s, 5) == 0 ? QFW_HALF_AWAY : QFW_STOCHASTIC,
+                     below(s, 5) == 0 ? QFW_HALF_EVEN : QFW_STOCHASTIC,
+                     &key,
+                     &state_key};
+    qfw_singles b = a;
+    for (int k = 0; k < 3; k++) {
+        memcpy(codes[k][1], codes[k][0], sizeof codes[k][0]);
+    }
+    b.m.codes = codes[0][1];
+    b.m.flags = flags[0][1];
+    b.v.codes = codes[1][1];
+    b.v.flags = flags[1][1];
+    if (!has_state) {
+        a.v = b.v = none;
+    }
+    fast->update_singles(&a, n);
+    slow->update_singles(&b, n);
+    for (int k = 0; k < 2; k++) {
+        report_check(same(codes[k][0], codes[k][1], sizeof codes[k][0]), n, "update_singles");
+        report_check(same(flags[k][0], flags[k][1], sizeof flags[k][0]), n,
+                     "update_singles, events");
+    }
+}
+
+int main(void)
+{
+    run("update_singles", check_singles, 60);
+    report_exit();
+    return 1;
+}
