@@ -39,7 +39,8 @@ static int32_t term_of(int32_t code, float c, float from, const qfw_single *x, s
                        int32_t frac)
 {
     int32_t mu, limit, right, left;
-    loop_coef(qfw_coef_mul(c, from), scale_at(x, i), frac, LAST, &mu, &limit, &right, &left);
+    const float v = qfw_coef_div(qfw_coef_mul(c, from), scale_at(x, i));
+    loop_coef_of(v, frac, LAST, &mu, &limit, &right, &left);
     const qfw_coef k = {mu, limit, (uint8_t)right, (uint8_t)left};
     return loop_term(code, &k);
 }

@@ -65,7 +65,7 @@ QFW_ALWAYS_INLINE vec normal(vfloat v)
     return VEC_SI(andnot)(VEC(srai_epi32)(under, 31), bits);
 }
 
-/* loop_coef and loop_term: c from / to in units of 2^-frac, times a code. */
+/* loop_coef_of and loop_term: c from / to in units of 2^-frac, times a code. */
 QFW_ALWAYS_INLINE vec term_of(vec code, float c, vfloat from, vfloat to, int32_t frac)
 {
     const vec zero = VEC(set1_epi32)(0), one = VEC(set1_epi32)(1);
