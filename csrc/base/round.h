@@ -189,8 +189,12 @@ static inline float qfw_product_f32(int32_t m, float s)
     }
     const qfw_num n = qfw_num_f32(s);
     const uint64_t p = n.mant * magnitude; /* 2^47 < p < 2^56 */
-    if (QFW_SOFT_FLOAT) {
-        const float size = qfw_soft_float(p, n.exp);
+    if (QFW_SOFT_FLOAT) {                  /* p as an even number of 56 or 57 bits */
+        const int up = magnitude != 0 ? 32 - qfw_msb64(magnitude) : 0;
+        uint32_t exp = (uint32_t)(n.exp + 181 - up);
+        const uint32_t bits = qfw_soft_near(p << up, &exp);
+        const float size =
+            exp <= 252 && magnitude != 0 ? qfw_from_bits_f32(bits) : qfw_soft_float(p, n.exp);
         return m < 0 ? -size : size;
     }
     const int drop = qfw_msb64(p) - 23;

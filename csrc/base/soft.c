@@ -18,12 +18,8 @@ static float rounded(uint32_t mant, bool up, int32_t exp)
 
 /* Mantissas of 32 bits: the high word of their product has 31 or 32, and the low one says whether there
  * is more. */
-float qfw_soft_mul(float a, float b)
+static float product_at_an_end(uint32_t x, uint32_t y)
 {
-    const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
-    if (x == 0 || y == 0) {
-        return 0.0f;
-    }
     const uint64_t p = (uint64_t)(x << 8 | 0x80000000u) * (y << 8 | 0x80000000u);
     uint32_t high = (uint32_t)(p >> 32), low = (uint32_t)(p & 0xFFFFFFFFu);
     int32_t exp = (int32_t)((x >> 23) + (y >> 23)) - 126;
@@ -36,23 +32,48 @@ float qfw_soft_mul(float a, float b)
     return rounded(mant, (high & 0xFFu) + (more | (mant & 1u)) > 0x80u, exp);
 }
 
-/* The quotient of the mantissas is made at least 1 and below 2; 24 bits follow, eight at a time: a rest
- * is below 2^24, and so a word with them. */
+float qfw_soft_mul(float a, float b)
+{
+    const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
+    if (x == 0 || y == 0) {
+        return 0.0f;
+    }
+    uint32_t exp;
+    const uint32_t bits = qfw_soft_times(qfw_soft_factor_of(a), y, &exp);
+    return exp <= 252 ? qfw_from_bits_f32(bits) : product_at_an_end(x, y);
+}
+
+/* Eight bits more of a quotient; a rest is below `by`, so a word with them. */
+static inline uint32_t digit(uint32_t q, uint32_t *rest, uint32_t by)
+{
+    const uint32_t word = *rest << 8, more = word / by;
+    *rest = word - more * by;
+    return q << 8 | more;
+}
+
+/* The quotient of the mantissas is made at least 1 and below 2; 24 bits follow, the last of which is half a
+ * unit. One is added to it, which carries if it is set, where there is more or the unit is odd: a tie
+ * to even. */
 float qfw_soft_div(float a, float b)
 {
     const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
     if (x == 0) {
         return 0.0f;
     }
-    const uint32_t by = mantissa(y), small = mantissa(x) < by ? 1 : 0;
-    uint32_t rest = (mantissa(x) << small) - by, q = 1;
-    for (int i = 0; i < 3; i++) {
-        const uint32_t more = (rest << 8) / by;
-        rest = (rest << 8) - more * by;
-        q = q << 8 | more;
+    const uint32_t by = mantissa(y);
+    uint32_t rest = mantissa(x), exp = qfw_sub32((x >> 23) + 126, y >> 23); /* field less one */
+    if (rest < by) {
+        rest <<= 1;
+        exp = qfw_sub32(exp, 1);
     }
-    const bool up = (q & 1u) != 0 && (rest != 0 || (q & 2u) != 0);
-    return rounded(q >> 1, up, (int32_t)(x >> 23) - (int32_t)(y >> 23) + 127 - (int32_t)small);
+    rest -= by;
+    const uint32_t two = digit(1, &rest, by), three = digit(two, &rest, by),
+                   q = digit(three, &rest, by);
+    const uint32_t up = rest != 0 ? 1 : q >> 1 & 1;
+    if (exp <= 252) {
+        return qfw_from_bits_f32((exp << 23) + ((q + up) >> 1));
+    }
+    return rounded(q >> 1, (q & up) != 0, (int32_t)exp + 1);
 }
 
 /* 15 bits follow the first one. The nearest float has more of them than the quotient has if the next nine

@@ -26,24 +26,25 @@ static inline qfw_soft_factor qfw_soft_factor_of(float a)
     return f;
 }
 
-/* The bits of a * b, b being those of a scale, to nearest even; *exp is the exponent field less one. The
- * bits are right where *exp is at most 252, as they then are those of a normal number, and *exp is
- * beyond that for every other product.
- *
- * The product of a mantissa of 25 bits, even, by one of 32, whose low byte is 0, is in [2^55, 2^57)
- * and a multiple of 2^9: halved where it has 57 bits, it loses none, and its high word has 24 bits. Half
- * a unit less one, and one more where that word is odd, carry where the low word is above half a unit,
- * or half and the word odd: a tie to even. */
-static inline uint32_t qfw_soft_times(qfw_soft_factor a, uint32_t b, uint32_t *exp)
+/* The bits of p 2^-55, an even number in [1, 4), times 2^(*exp - 126), to nearest even; *exp becomes
+ * the exponent field less one. They are right where that is at most 252: then it is a normal number.
+ * Halved where it has 57 bits, p loses none, and its high word has 24 bits. Half a unit less one, and one
+ * more where that word is odd, carry where the low word is above half a unit, or half and the word odd. */
+static inline uint32_t qfw_soft_near(uint64_t p, uint32_t *exp)
 {
-    uint64_t p = (uint64_t)a.mant * (b << 8 | 0x80000000u);
-    *exp = a.exp + (b >> 23);
     if (p >> 56 != 0) {
         p >>= 1;
-        *exp += 1;
+        *exp = qfw_add32(*exp, 1);
     }
     p += 0x7FFFFFFFu + (uint32_t)(p >> 32 & 1);
-    return (*exp << 23) + (uint32_t)(p >> 32);
+    return qfw_add32(*exp << 23, (uint32_t)(p >> 32));
+}
+
+/* Those of a * b, b being those of a scale; *exp is beyond 252 for every other product. */
+static inline uint32_t qfw_soft_times(qfw_soft_factor a, uint32_t b, uint32_t *exp)
+{
+    *exp = qfw_add32(a.exp, b >> 23);
+    return qfw_soft_near((uint64_t)a.mant * (b << 8 | 0x80000000u), exp);
 }
 
 /* mant 2^exp to the nearest float, ties to even; at least 2^-126, or 0. Infinite above. */

@@ -161,7 +161,8 @@ qfw_status qfw_op_product_fold_s32(const qfw_call *call)
     folded f = {(uint32_t *)(void *)scratch, (int16_t *)(void *)(scratch + ratios_end(call)),
                 (call->at[5].n - ratios_end(call)) / (2 * channels), 0.0f};
     QFW_TRY(qfw_product_codes(call, bits));
-    f.scale = qfw_fold_columns(call->kernels, &call->at[1], &call->at[2], channels, bits, f.ratios);
+    f.scale = qfw_folded_scale(&call->at[1], &call->at[2], channels, bits);
+    qfw_fold_columns(call->kernels, &call->at[1], &call->at[2], channels, bits, f.scale, f.ratios);
     if (requantizes(call)) {
         return requantize(call, &f);
     }

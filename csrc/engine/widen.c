@@ -5,6 +5,7 @@
 #include "base/layout.h"
 #include "base/round.h"
 #include "engine/rescale.h"
+#include "kernels/at_once.h"
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
@@ -133,30 +134,31 @@ static void widen_stretches(const qfw_call *call, const qfw_code_rule *rule)
     }
 }
 
-float qfw_fold_columns(const qfw_kernels *kernels, const qfw_operand *src, const qfw_operand *by,
-                       ptrdiff_t columns, int32_t bits, uint32_t *ratios)
+float qfw_folded_scale(const qfw_operand *src, const qfw_operand *by, ptrdiff_t columns,
+                       int32_t bits)
 {
-    const bool none = qfw_has_no_range(src, 0);
-    const size_t wide = (size_t)columns;
-    const float own = src->t.scale[0], *folded = by->t.scale;
-    float most = 0.0f, sigma[QFW_TILE];
-    for (size_t c = 0; c < wide; c += QFW_TILE) {
-        const size_t n = wide - c < QFW_TILE ? wide - c : QFW_TILE;
-        qfw_scales_mul(own, folded + c, n, sigma);
-        for (size_t k = 0; k < n; k++) {
-            const bool counts =
-                is_above(sigma[k], most) && !none && !qfw_has_no_range(by, (ptrdiff_t)(c + k));
-            most = counts ? sigma[k] : most;
-        }
+    const float *folded = by->t.scale;
+    float most = 0.0f;
+    for (ptrdiff_t c = 0; c < columns; c++) {
+        most = is_above(folded[c], most) && !qfw_has_no_range(by, c) ? folded[c] : most;
+    }
+    if (!is_above(most, 0.0f) || qfw_has_no_range(src, 0)) {
+        return 1.0f;
     }
     const int32_t extra = bits - qfw_signed_bits(&src->t.format);
-    const float scale = is_above(most, 0.0f) ? qfw_scale_lift(most, -extra) : 1.0f;
+    return qfw_scale_lift(qfw_scale_mul(src->t.scale[0], most), -extra);
+}
+
+void qfw_fold_columns(const qfw_kernels *kernels, const qfw_operand *src, const qfw_operand *by,
+                      ptrdiff_t columns, int32_t bits, float scale, uint32_t *ratios)
+{
+    const size_t wide = (size_t)columns;
+    float sigma[QFW_TILE];
     for (size_t c = 0; c < wide; c += QFW_TILE) {
         const size_t n = wide - c < QFW_TILE ? wide - c : QFW_TILE;
-        qfw_scales_mul(own, folded + c, n, sigma);
+        qfw_scales_mul(src->t.scale[0], by->t.scale + c, n, sigma);
         QFW_K(kernels, ratios_f32)(sigma, n, scale, bits, ratios + c, wide);
     }
-    return scale;
 }
 
 /* One scale in, one out, and one folded in a column: a ratio a column serves all rows. */
@@ -164,8 +166,15 @@ static void widen_columns(const qfw_call *call, const qfw_code_rule *rule, uint3
 {
     const qfw_operand *dst = &call->at[0], *src = &call->at[1];
     const ptrdiff_t columns = columns_of(call);
-    dst->t.scale[0] =
-        qfw_fold_columns(call->kernels, src, &call->at[2], columns, dst->plan->bits, ratios);
+    const float scale = qfw_folded_scale(src, &call->at[2], columns, dst->plan->bits);
+    dst->t.scale[0] = scale;
+    if (src->n == columns && qfw_slot(&src->t.format) == 8 && qfw_slot(&dst->t.format) == 16 &&
+        src->plan->kind == QFW_SYM &&
+        qfw_fold_row(src->t.codes, (size_t)columns, src->t.scale[0], call->at[2].t.scale, scale,
+                     dst->plan->bits, dst->t.codes)) {
+        return;
+    }
+    qfw_fold_columns(call->kernels, src, &call->at[2], columns, dst->plan->bits, scale, ratios);
     const qfw_encoding how = {(int32_t)rule->rounding, 0, {0, 0}, 0};
     (void)qfw_encode_rows(call->kernels, &src->t, &dst->t, &how, rule, ratios,
                           (size_t)(src->n / columns), (size_t)columns);

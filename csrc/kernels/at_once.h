@@ -25,6 +25,11 @@ bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *finish, co
                       const qfw_tensor *to, const qfw_code_rule *rule, void *codes,
                       uint64_t *saturated);
 
+/* A row of int8 whose columns have the scales qfw_scale_mul(own, by[j]), as codes of int16 and `bits` bits
+ * at the scale `to`, half away. */
+bool qfw_fold_row(const int8_t *m, size_t n, float own, const float *by, float to, int32_t bits,
+                  int16_t *codes);
+
 #else
 
 static inline bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio,
@@ -49,6 +54,13 @@ static inline bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_fini
 {
     (void)acc, (void)n, (void)finish, (void)from, (void)to, (void)rule, (void)codes;
     (void)saturated;
+    return false;
+}
+
+static inline bool qfw_fold_row(const int8_t *m, size_t n, float own, const float *by, float to,
+                                int32_t bits, int16_t *codes)
+{
+    (void)m, (void)n, (void)own, (void)by, (void)to, (void)bits, (void)codes;
     return false;
 }
 

@@ -210,6 +210,10 @@ static inline int32_t dsp_below(int32_t a, int32_t mult)
     return high;
 }
 
+/* The code of a whatever its ratio, mult 2^-(32 + down) as qfw_ratio_mult has it: half away, not yet
+ * clamped. */
+int32_t dsp_code(int32_t a, uint32_t mult, uint32_t down, float from, float to, int32_t bits);
+
 /* Of x = a << up. */
 static inline int32_t dsp_nearest(int32_t x, int32_t mult, int32_t half, uint32_t shift)
 {

@@ -186,16 +186,6 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
     return true;
 }
 
-/* With a shift beyond these. */
-static __attribute__((noinline)) int32_t code_any(int32_t a, uint32_t mult, uint32_t down,
-                                                  float from, float to, int32_t bits)
-{
-    const uint32_t most = (uint32_t)(29 - bits), up = most - down;
-    const qfw_ratio r = {mult, (uint8_t)up, (uint8_t)most, (uint32_t)INT32_MAX >> (up & 31)};
-    const qfw_ratio any = up <= 30 ? r : qfw_ratio_of(from, to, bits);
-    return qfw_rescale(a, &any, QFW_HALF_AWAY, 0);
-}
-
 /* One row: columns in order, each with its own scale. A shift of the high word from 1 to 28 - bits is one
  * of dsp_takes. Half up after a floor is half up of all of it. */
 QFW_ALWAYS_INLINE uint32_t code_row(const int32_t *acc, size_t n, const qfw_finish *f,
@@ -225,7 +215,7 @@ QFW_ALWAYS_INLINE uint32_t code_row(const int32_t *acc, size_t n, const qfw_fini
         if (down - 1 < most) {
             v = ((dsp_below(a, mult) >> (down - 1)) + 1) >> 1;
         } else {
-            v = code_any(a, (uint32_t)mult, down, *from, to, bits);
+            v = dsp_code(a, (uint32_t)mult, down, *from, to, bits);
         }
         if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
             v = v < 0 ? -q : q;

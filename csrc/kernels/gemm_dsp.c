@@ -6,6 +6,7 @@
  * that it meets lie in order, four of b's columns share what is read of a; where columns lie side by
  * side, they are the rows of the panel. Sums are exact in any order. */
 #include "kernels/panel_dsp.h"
+#include "kernels/row_dsp.h"
 
 #if defined(__ARM_FEATURE_DSP)
 
@@ -72,6 +73,16 @@ static inline void put(int32_t *o, int32_t sum, bool add)
     *o = add ? *o + sum : sum;
 }
 
+/* A term of a row by that of every column. */
+static inline void put_term(int32_t x, const int8_t *b, size_t next, size_t n, int32_t *out,
+                            bool add)
+{
+    for (const int32_t *end = out + n; out < end; b += next) {
+        put(out++, x * *b, add);
+    }
+}
+
+#if defined(__ARM_FEATURE_MVE)
 /* Four sums side by side, without the first `over`. */
 static inline void put_last(int32_t *o, size_t over, const sums *s, bool add)
 {
@@ -87,7 +98,6 @@ static inline void put_last(int32_t *o, size_t over, const sums *s, bool add)
     put(o + 3, s->s3, add);
 }
 
-#if defined(__ARM_FEATURE_MVE)
 /* A row of bytes by four of b, `next` apart: sixteen terms at a time, the last ones predicated. */
 static sums one_by_four(const int8_t *a, const int8_t *b, size_t next, size_t k)
 {
@@ -126,72 +136,6 @@ static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
     }
 }
 #else
-/* Pairs of columns of bytes that meet a row of numbers of 16 bits; in bytes what is apart. */
-typedef struct {
-    const uint32_t *x, *end; /* as `widen` leaves them: blocks of eight, one at least */
-    int32_t *out;
-    uint32_t keep;  /* of what stands there: all bits or none */
-    size_t n;       /* pairs, one at least */
-    ptrdiff_t skip; /* from the end of a column to the next but one */
-    size_t next;    /* and from a column to the next */
-} pairs;
-
-/* Four terms of a column in w by those of the row in x and y. */
-#define MEET(w, x, y, sum)                  \
-    "sxtb16 r6, " w "\n\t"                  \
-    "smlad " sum ", " x ", r6, " sum "\n\t" \
-    "sxtb16 " w ", " w ", ror #8\n\t"       \
-    "smlad " sum ", " y ", " w ", " sum "\n\t"
-
-#define LOAD_ALIGNED(from) "ldmia " from "!, {r4, r5}\n\t"
-#define LOAD_ANYWHERE(from) "ldr r4, [" from "], #4\n\tldr r5, [" from "], #4\n\t"
-
-/* Eight terms of both columns. */
-#define EIGHT_TERMS(load)                                                        \
-    "ldmia r0!, {r8, r9, r10, r11}\n\t" load("r1") MEET("r4", "r8", "r9", "r12") \
-        MEET("r5", "r10", "r11", "r12") load("r2") MEET("r4", "r8", "r9", "lr")  \
-            MEET("r5", "r10", "r11", "lr")
-
-/* By registers that are named; blocks go in twos, an odd one first. */
-#define ALL_PAIRS(name, load)                                                                  \
-    static __attribute__((noinline)) void name(pairs *all, const int8_t *b)                    \
-    {                                                                                          \
-        register pairs *with __asm__("r0") = all;                                              \
-        register const int8_t *first __asm__("r1") = b;                                        \
-        register const int8_t *second __asm__("r2") = b + all->next;                           \
-        __asm__ volatile(                                                                      \
-            "push {r0}\n"                                                                      \
-            "2:\n\t"                                                                           \
-            "ldrd r4, r5, [r0, #8]\n\t"                                                        \
-            "ldrd r12, lr, [r4]\n\t"                                                           \
-            "and r12, r12, r5\n\t"                                                             \
-            "and lr, lr, r5\n\t"                                                               \
-            "ldrd r0, r3, [r0]\n\t"                                                            \
-            "sub r4, r3, r0\n\t"                                                               \
-            "lsls r4, r4, #27\n\t"                                                             \
-            "bmi 3f\n"                                                                         \
-            "1:\n\t" EIGHT_TERMS(load) "3:\n\t" EIGHT_TERMS(load) "cmp r0, r3\n\t"             \
-                                                                  "bne 1b\n\t"                 \
-                                                                  "ldr r0, [sp]\n\t"           \
-                                                                  "ldr r4, [r0, #8]\n\t"       \
-                                                                  "strd r12, lr, [r4], #8\n\t" \
-                                                                  "str r4, [r0, #8]\n\t"       \
-                                                                  "ldrd r4, r5, [r0, #16]\n\t" \
-                                                                  "add r1, r2, r5\n\t"         \
-                                                                  "ldr r6, [r0, #24]\n\t"      \
-                                                                  "add r2, r1, r6\n\t"         \
-                                                                  "subs r4, r4, #1\n\t"        \
-                                                                  "str r4, [r0, #16]\n\t"      \
-                                                                  "bne 2b\n\t"                 \
-                                                                  "pop {r0}"                   \
-            : "+r"(with), "+r"(first), "+r"(second)                                            \
-            :                                                                                  \
-            : "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc");  \
-    }
-
-ALL_PAIRS(pairs_aligned, LOAD_ALIGNED)
-ALL_PAIRS(pairs_anywhere, LOAD_ANYWHERE)
-
 /* Bytes as numbers of 16 bits: of each four 0 and 2, then 1 and 3; a multiple of 4. */
 static inline void widen(const int8_t *a, size_t terms, uint32_t *x)
 {
@@ -202,15 +146,6 @@ static inline void widen(const int8_t *a, size_t terms, uint32_t *x)
     }
 }
 
-static void run_pairs(pairs p, const int8_t *b)
-{
-    if ((((uintptr_t)b | p.next) & 3u) == 0) {
-        pairs_aligned(&p, b);
-    } else {
-        pairs_anywhere(&p, b);
-    }
-}
-
 /* Some terms at a time; those beyond a multiple of 8 one by one. An odd column comes last, with the one
  * before it; n >= 2. */
 static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
@@ -218,11 +153,11 @@ static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
     enum { MOST = 256 };
     uint32_t x[MOST / 2];
     const int8_t *b = g->b;
-    const size_t odd = g->n & 1, last = g->n - 1;
+    const size_t last = g->n - 1;
     for (size_t p = 0; p < g->k; p += MOST, a += MOST, b += MOST) {
         const size_t terms = g->k - p < MOST ? g->k - p : MOST, whole = terms & ~(size_t)7;
         const bool add = g->add != 0 || p > 0;
-        int32_t two[2] = {0, add ? out[last] : 0};
+        int32_t two[2];
         pairs some = {x,        x + whole / 2,
                       out,      add ? UINT32_MAX : 0,
                       g->n / 2, (ptrdiff_t)(g->b_col - whole),
@@ -230,65 +165,52 @@ static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
         widen(a, whole, x);
         if (whole != 0) {
             run_pairs(some, b);
-            some.out = two;
-            some.keep = UINT32_MAX;
-            some.n = 1;
-            if (odd != 0) {
-                run_pairs(some, b + (last - 1) * g->b_col);
-                out[last] = two[1];
-            }
         }
-        for (size_t j = 0; whole < terms && j < g->n; j++) {
-            int32_t sum = add || whole != 0 ? out[j] : 0;
-            for (size_t i = whole; i < terms; i++) {
-                sum += a[i] * b[j * g->b_col + i];
-            }
-            out[j] = sum;
+        if (whole != 0 && g->n % 2 != 0) {
+            some.out = two;
+            some.keep = 0;
+            some.n = 1;
+            run_pairs(some, b + (last - 1) * g->b_col);
+            put(out + last, two[1], add);
+        }
+        for (size_t i = whole; i < terms; i++) {
+            put_term(a[i], b + i, g->b_col, g->n, out, add || i > 0);
         }
     }
 }
 #endif
 
-/* Two terms of a, side by side. */
-static inline uint32_t two_at(const void *a, const int32_t width)
-{
-    return width == 16 ? dsp_word(a)
-                       : dsp_lows((uint32_t)code_at(a, 8, 0), (uint32_t)code_at(a, 8, 1));
-}
-
-/* A row by four columns of bytes side by side, whose terms lie `row` apart. */
-static inline sums one_across(const void *a, const int32_t width, const int8_t *b, size_t row,
-                              size_t k)
-{
-    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    for (const void *end = moved(a, width, k & ~(size_t)1); a < end; a = moved(a, width, 2)) {
-        const uint32_t x = two_at(a, width), w0 = dsp_word(b), w1 = dsp_word(b + row);
-        const uint32_t e0 = dsp_even(w0), o0 = dsp_odd(w0), e1 = dsp_even(w1), o1 = dsp_odd(w1);
-        b += 2 * row;
-        s0 = dsp_twice(x, dsp_lows(e0, e1), s0);
-        s1 = dsp_twice(x, dsp_lows(o0, o1), s1);
-        s2 = dsp_twice(x, dsp_highs(e0, e1), s2);
-        s3 = dsp_twice(x, dsp_highs(o0, o1), s3);
-    }
-    if (k % 2 != 0) {
-        const int32_t x = code_at(a, width, 0);
-        s0 += x * b[0];
-        s1 += x * b[1];
-        s2 += x * b[2];
-        s3 += x * b[3];
-    }
-    const sums s = {s0, s1, s2, s3};
-    return s;
-}
-
+/* Bytes of a row are widened some at a time. An odd last term comes by itself, and so do columns beyond
+ * a multiple of four, with those before them; n >= 4. */
 static void row_across(const qfw_gemm *g, const void *a, int32_t *out)
 {
-    for (size_t j = 0; j < g->n; j += 4) {
-        const size_t over = g->n - j < 4 ? 4 - (g->n - j) : 0, from = j - over;
-        const int8_t *b = (const int8_t *)g->b + from;
-        const sums s = g->a_width == 8 ? one_across(a, 8, b, g->b_row, g->k)
-                                       : one_across(a, 16, b, g->b_row, g->k);
-        put_last(out + from, over, &s, g->add != 0);
+    enum { MOST = 256 };
+    int16_t wide[MOST];
+    const size_t part = g->a_width == 8 ? MOST : g->k, over = g->n % 4;
+    const int8_t *b = g->b;
+    for (size_t p = 0; p < g->k; p += part, b += part * g->b_row) {
+        const size_t terms = g->k - p < part ? g->k - p : part, even = terms & ~(size_t)1;
+        const bool add = g->add != 0 || p > 0;
+        const int16_t *x = g->a_width == 8 ? wide : a;
+        int32_t four[4];
+        for (size_t i = 0; g->a_width == 8 && i < terms; i++) {
+            wide[i] = ((const int8_t *)a)[p + i];
+        }
+        fours some = {x, b, x + even, out, add ? UINT32_MAX : 0, g->n / 4};
+        if (even != 0) {
+            run_fours(&some, g->b_row);
+        }
+        if (even != 0 && over != 0) {
+            const fours last = {x, b + g->n - 4, x + even, four, 0, 1};
+            some = last;
+            run_fours(&some, g->b_row);
+            for (size_t c = 4 - over; c < 4; c++) {
+                put(out + g->n - 4 + c, four[c], add);
+            }
+        }
+        if (even < terms) {
+            put_term(x[even], b + even * g->b_row, 1, g->n, out, add || even > 0);
+        }
     }
 }
 

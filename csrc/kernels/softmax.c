@@ -2,16 +2,26 @@
 #include "base/elementary.h"
 #include "base/round.h"
 
-/* floor(2^(31 + k) / sum) for 2^k <= sum < 2^(k+1), 30 <= k <= 46: in (2^30, 2^31]. A bit at a time,
- * as the helper that divides 64 bits is as large as an operation. */
+/* floor(2^(31 + k) / sum) for 2^k <= sum < 2^(k+1), 30 <= k <= 46: in (2^30, 2^31]. With D the 32 bits
+ * that lead, 2^31 <= D < 2^32, r is 2^48 / D but for 2^-15 of it, off = 2^48 - r D below 2^34 in size, and r
+ * (1 + off 2^-48) 2^14 is off by less than 8: the remainder tells by how much. That is a few times sum at
+ * most, so it is known from its 64 lower bits. */
 static uint32_t reciprocal(uint64_t sum, int k)
 {
-    uint64_t rest = UINT64_C(1) << k; /* < 2 sum */
-    uint32_t q = 0;
-    for (int i = 0; i < 32; i++) {
-        const bool one = rest >= sum;
-        q = q << 1 | (one ? 1u : 0u);
-        rest = (rest - (one ? sum : 0)) << 1;
+    const uint32_t top = (uint32_t)(k > 31 ? sum >> (k - 31) : sum << (31 - k));
+    const uint32_t r = UINT32_MAX / (top >> 16);
+    const int64_t off = (INT64_C(1) << 48) - (int64_t)((uint64_t)r * top);
+    uint32_t q = qfw_add32(r << 14, (uint32_t)(((off >> 3) * (int64_t)r) >> 31));
+    const uint64_t low = (sum & 0xFFFFFFFFu) * q;
+    const uint32_t whole = k < 33 ? UINT32_C(1) << (k - 1) : 0; /* the high word of 2^(31 + k) */
+    const uint32_t high = qfw_add32((uint32_t)(low >> 32), qfw_mul32((uint32_t)(sum >> 32), q));
+    int64_t rest = (int64_t)(int32_t)qfw_sub32(whole, high) * (INT64_C(1) << 32) -
+                   (int64_t)(low & 0xFFFFFFFFu);
+    for (; rest < 0; rest += (int64_t)sum) {
+        q--;
+    }
+    for (; rest >= (int64_t)sum; rest -= (int64_t)sum) {
+        q++;
     }
     return q;
 }

@@ -344,6 +344,33 @@ static void check_row(source *s, size_t n, unsigned number)
                  number, "codes_of_row, absmax");
 }
 
+/* A row of bytes at products of scales. */
+static void check_fold(source *s, size_t n, unsigned number)
+{
+    enum { WIDE = 12 };
+    int8_t m[WIDE];
+    int16_t x[WIDE + 1], y[WIDE + 1];
+    uint32_t ratios[4 * WIDE];
+    float by[WIDE], from[WIDE];
+    const float own = scale(s), to = qfw_scale_mul(own, scale(s));
+    const int32_t bits = 16 - (below(s, 3) == 0 ? (int32_t)below(s, 8) : 0);
+    const int32_t q = (1 << (bits - 1)) - 1;
+    fill(s, m, 8, WIDE);
+    for (size_t j = 0; j < n; j++) {
+        by[j] = scale(s);
+    }
+    qfw_scales_mul(own, by, n, from);
+    qfw_ratios_f32_scalar(from, n, to, bits, ratios, n);
+    const qfw_code_rule rule = {QFW_HALF_AWAY, 0, -q, q};
+    const qfw_ratios r = {ratios, ratios + n, ratios + 2 * n, ratios + 3 * n};
+    memset(x, 0x55, sizeof x);
+    memset(y, 0x55, sizeof y);
+    const qfw_rescaling c = {m, x, 8, 16, 1, n, r, NULL, 0};
+    (void)qfw_rescale_rows_scalar(&c, &rule);
+    report_check(qfw_fold_row(m, n, own, by, to, bits, y) && memcmp(x, y, sizeof x) == 0, number,
+                 "fold_row");
+}
+
 int main(void)
 {
     source s = {{7, 11}, 0};
@@ -378,6 +405,11 @@ int main(void)
     report_suite("codes_of_row");
     for (number = 0; number < 12000; number++) {
         check_row(&s, 1 + number % 12, number);
+    }
+    report_suite_end(number);
+    report_suite("fold_row");
+    for (number = 0; number < 12000; number++) {
+        check_fold(&s, 1 + number % 12, number);
     }
     report_suite_end(number);
     report_exit();
