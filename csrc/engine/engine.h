@@ -360,14 +360,6 @@ qfw_status qfw_move_range(const qfw_call *call, const qfw_operand *param, const 
                           const qfw_tensor *g, float clip, ptrdiff_t first, ptrdiff_t n,
                           uint8_t *flags, bool last);
 
-/* ---- engine/moves_one.c ---- */
-
-/* Moves the parameter and the state (NULL: none) by one row of errors: by the outer product e x^T, or e
- * itself for a bias (x NULL), of scale sigma; flags as qfw_settle_scales takes them. False: it is no
- * such parameter or step, and nothing was done. */
-bool qfw_move_one_row(const qfw_call *call, const qfw_operand *param, const qfw_operand *e,
-                      const qfw_operand *x, const qfw_operand *state, float sigma, uint8_t *flags);
-
 /* ---- engine/adamw.c ---- */
 
 /* What a step of AdamW moves; `flags` has a byte for each scale of the three. */

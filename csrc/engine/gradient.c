@@ -9,9 +9,11 @@
  * element by element, i = 1 and the wire being of the error's size. */
 #include "engine/gradient.h"
 #include "engine/diagonal.h"
+#include "engine/moves_rows.h"
 #include "engine/rescale.h"
 #include "engine/tiles.h"
 #include "kernels/codes.h"
+#include "kernels/moved.h"
 
 /* Rows that are made at once. Kernels of a device take four of a window's at a time: where a gradient
  * comes in parts, fewer rows are a part too, and 4 i rows of it have whole bytes if some have. */
@@ -149,21 +151,75 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
 
 /* ---- fused ---- */
 
+static bool are_bytes(const qfw_operand *x)
+{
+    return x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8;
+}
+
+/* By sums of bytes that are made row by row: what has no error costs nothing. */
+static void move_summed(const qfw_call *call, sizes s, const qfw_step_rows *step)
+{
+    const int8_t *e = call->at[1].t.codes, *x = call->at[2].t.codes;
+    int32_t *sums = call->at[3].t.codes;
+    for (ptrdiff_t o = 0; o < s.out; o++) {
+        const uint32_t all =
+            qfw_sum_row(sums, e + o, (size_t)s.out, x, (size_t)s.in, (size_t)s.terms);
+        /* |x| <= 2^7 */
+        qfw_move_sums(step, o, sums, all == 0 ? -1 : all == 1 ? 7 : 7 + qfw_msb64(2 * all - 1));
+    }
+}
+
+/* By sums of anything, a tile at a time. */
+static void move_tiles(const qfw_call *call, sizes s, const qfw_step_rows *step)
+{
+    const ptrdiff_t tile = step_of(call);
+    for (ptrdiff_t o = 0; o < s.out; o += tile) {
+        const ptrdiff_t n = s.out - o < tile ? s.out - o : tile;
+        const qfw_tensor acc = accumulate(call, UPDATE_PATCHES, o, n, call->at[3].t.codes);
+        for (ptrdiff_t k = 0; k < n; k++) {
+            qfw_move_sums(step, o + k, (int32_t *)acc.codes + k * s.in, 31);
+        }
+    }
+}
+
+/* A device's parameters that are of the usual kind; false: it is not, and nothing was done. */
+static bool move_rows(const qfw_call *call, sizes s)
+{
+    const qfw_operand *e = &call->at[1], *x = &call->at[2];
+    const bool bias = !qfw_has(call, 2), single = is_single(call, s);
+    const bool bytes = are_bytes(e) && (bias || are_bytes(x));
+    qfw_step_rows step;
+    if (QFW_HAS_ANY_MOVE &&
+        (single ? !bytes : is_diagonal(call) || (bias && tile_of(call) < s.out))) {
+        return false;
+    }
+    if (!qfw_begin_rows(call, s.out, s.in, bias, !single, sigma_of(call), &step)) {
+        return false;
+    }
+    const bool whole = call->op->param[SHIFT] == 0 && s.terms <= qfw_param_size(call->op, CHUNK);
+    if (!QFW_HAS_ANY_MOVE || single) {
+        if (bias) {
+            qfw_move_biases(&step, e->t.codes, NULL);
+        } else {
+            qfw_move_outer(&step, e->t.codes, x->t.codes);
+        }
+    } else if (bias) {
+        const qfw_tensor acc = accumulate(call, UPDATE_PATCHES, 0, s.out, call->at[3].t.codes);
+        qfw_move_biases(&step, NULL, acc.codes);
+    } else if (bytes && whole && !qfw_has_window(call)) {
+        move_summed(call, s, &step);
+    } else {
+        move_tiles(call, s, &step);
+    }
+    qfw_end_rows(&step);
+    return true;
+}
+
 qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
 {
     const sizes s = sizes_of(call);
-    if (QFW_DIRECT && is_single(call, s)) {
-        const qfw_operand *param = &call->at[0], *e = &call->at[1], *x = &call->at[2];
-        const qfw_operand *state = qfw_has(call, 4) ? &call->at[4] : NULL;
-        uint8_t *flags = call->at[5].t.codes;
-        if (qfw_move_one_row(call, param, e, qfw_has(call, 2) ? x : NULL, state, sigma_of(call),
-                             flags)) {
-            qfw_settle_scales(call, param, flags);
-            if (QFW_HAS_STATE && state != NULL) {
-                qfw_settle_scales(call, state, flags + param->scales);
-            }
-            return QFW_OK;
-        }
+    if (QFW_DIRECT && move_rows(call, s)) {
+        return QFW_OK;
     }
     if (!QFW_HAS_ANY_MOVE) {
         return QFW_E_PLAN;

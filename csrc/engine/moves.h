@@ -3,6 +3,7 @@
 #define QFW_ENGINE_MOVES_H
 
 #include "engine/lasting.h"
+#include "engine/moves_rows.h"
 #include "kernels/codes.h"
 
 /* Of the operation: numbers of parameters, and a flag. */
@@ -16,12 +17,6 @@ static inline bool qfw_is_bytes(const qfw_format *f)
 {
     return f->kind == QFW_SYM && qfw_slot(f) == 8;
 }
-
-/* The factors of this update, lr in those of the parameter, that of all gradients in those of g. */
-typedef struct {
-    float step_v, step_g, step_w, state_v, state_g, state_w;
-    float lr, kappa, clip;
-} qfw_factors;
 
 /* Where a walk over the elements of a tensor is: the scale, and how long it still holds. */
 typedef struct {
@@ -71,15 +66,8 @@ size_t qfw_draw_words(qfw_job *j, ptrdiff_t i);
 uint32_t qfw_move_tiles(qfw_job *j, const qfw_stretch *s, const qfw_move *move,
                         const qfw_move *state_move);
 
-/* The factors of an operation, clip being that of all gradients. */
-qfw_factors qfw_factors_of(const qfw_call *call, float clip);
-
 /* Marks the scales where a value left its codes: events as update_s32 returns them. */
 void qfw_flag(const qfw_job *j, const qfw_stretch *s, uint32_t events);
-
-/* On a device: the term of codes at a scale in a step of codes at the scale `to`; top: that scale times
- * its factor. */
-qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide);
 
 /* The integer and the float32 step of elements first .. end - 1. */
 void qfw_move_codes(qfw_job *j, ptrdiff_t first, ptrdiff_t end);

@@ -20,16 +20,6 @@ static bool is_row_of(const qfw_operand *x, const qfw_move *m)
            m->w.mu == 0;
 }
 
-/* |sums[i]| <= 2^bits */
-static int32_t bits_of(const int32_t *sums, ptrdiff_t n)
-{
-    uint32_t any = 0;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        any |= (uint32_t)(sums[i] < 0 ? ~sums[i] : sums[i]);
-    }
-    return any == 0 ? 0 : qfw_msb64(any) + 1;
-}
-
 /* A stretch of which both are rows of Sym(8): what qfw_move_tiles returns. */
 static uint32_t move_row(const qfw_job *j, const qfw_stretch *s, const qfw_move *move,
                          const qfw_move *of_state)
@@ -37,7 +27,7 @@ static uint32_t move_row(const qfw_job *j, const qfw_stretch *s, const qfw_move 
     const bool has_state = QFW_HAS_STATE && j->state != NULL;
     const int32_t *sums = (const int32_t *)j->g->codes + (s->at - j->first);
     int8_t *v = has_state ? (int8_t *)j->state->t.codes + s->at : NULL;
-    const qfw_row row = {NULL, sums, v, (size_t)s->n, s->at, 0, bits_of(sums, s->n)};
+    qfw_row row = {NULL, sums, v, (size_t)s->n, s->at, 0, 31};
     int8_t *m = (int8_t *)j->param->t.codes + s->at;
     const uint32_t out = qfw_move_row(m, &row, &move->g, &move->v, &j->key, false);
     return !has_state

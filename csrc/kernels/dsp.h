@@ -98,6 +98,22 @@ static inline uint32_t dsp_pack_tops(uint32_t x, int32_t y)
     return two;
 }
 
+/* Two differences of 16 bits. */
+static inline uint32_t dsp_less(uint32_t x, uint32_t y)
+{
+    uint32_t two;
+    __asm__("ssub16 %0, %1, %2" : "=r"(two) : "r"(x), "r"(y));
+    return two;
+}
+
+/* Two numbers held to -128 .. 127, and a flag that stays set once one was outside. */
+static inline uint32_t dsp_held(uint32_t x)
+{
+    uint32_t two;
+    __asm__ volatile("ssat16 %0, #8, %1" : "=r"(two) : "r"(x) : "cc");
+    return two;
+}
+
 /* Four differences, four sums of bytes, held to -128 .. 127. */
 static inline uint32_t dsp_less_bytes(uint32_t x, uint32_t y)
 {
@@ -121,7 +137,7 @@ static inline uint32_t dsp_apart(uint32_t x, uint32_t y, uint32_t sum)
     return v;
 }
 
-/* y 2^-20 held to -128 .. 127, and a flag that stays set once one was outside. */
+/* y 2^-20 held to -128 .. 127, with that flag. */
 static inline uint32_t dsp_top(int32_t y)
 {
     uint32_t v;

@@ -37,7 +37,7 @@ static inline uint32_t move_small(int8_t *to, const int8_t *x, const int8_t *v, 
     return out;
 }
 
-uint32_t qfw_move_row(int8_t *to, const qfw_row *r, const qfw_coef *g, const qfw_coef *v,
+uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef *v,
                       const qfw_key *key, bool anew)
 {
     const bool has_state = QFW_HAS_STATE && r->v != NULL;

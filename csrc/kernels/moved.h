@@ -9,7 +9,7 @@
  * and a state. */
 typedef struct {
     const int8_t *x;     /* the gradient is code * x[i]; NULL: sums[i] */
-    const int32_t *sums; /* |sums[i]| <= 2^bits, bits <= 31 */
+    const int32_t *sums; /* |sums[i]| <= 2^bits, bits <= 31: the fewer, the faster */
     const int8_t *v;     /* the state's codes as they were; NULL: none */
     size_t n;
     ptrdiff_t first;
@@ -19,9 +19,16 @@ typedef struct {
 /* to[i] less a step, or as a state does, that step: y is the sum of the gradient's and the state's term
  * (g, and v where there is a state), rounded stochastically by the words of `key`. Sym(8).
  *   anew    to is the state, r->v
+ *   r->bits may become what the sums have
  *   returns 1 if a value was outside -128 .. 127 */
-uint32_t qfw_move_row(int8_t *to, const qfw_row *r, const qfw_coef *g, const qfw_coef *v,
+uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef *v,
                       const qfw_key *key, bool anew);
+
+/* The gradient of a row of weights over the `terms` rows of a step: sums[i] is the sum of e[k out] x[k n
+ * + i], i < n; |sum| <= 2^14 terms < 2^31. Returns the sum of |e[k out]|: where that is 0, sums are not
+ * written. */
+uint32_t qfw_sum_row(int32_t *sums, const int8_t *e, size_t out, const int8_t *x, size_t n,
+                     size_t terms);
 
 /* Sym(8), stochastic: terms have 20 more bits. */
 enum { MOVED_FRAC = 20, MOVED_MOST = 127 };

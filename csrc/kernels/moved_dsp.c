@@ -100,27 +100,34 @@ static inline int32_t word(uint32_t u, const bool alone)
 FOURS(bytes_alone, EVEN, ODD)
 FOURS(bytes_up_alone, EVEN_UP, ODD_UP)
 
-/* The steps of four, a byte each: bits 24 .. 31, or 20 .. 27 of which the upper ones are signs. */
-static inline uint32_t steps_alone(int32_t y0, int32_t y1, int32_t y2, int32_t y3)
+/* Four codes less the steps of terms alone, a byte each; with every difference that was held `out` grows.
+ */
+static inline uint32_t move_alone(int8_t *m, int32_t y0, int32_t y1, int32_t y2, int32_t y3,
+                                  uint32_t out)
 {
     const uint32_t by02 = dsp_highs((uint32_t)y0, (uint32_t)y2);
     const uint32_t by13 = dsp_highs((uint32_t)y1, (uint32_t)y3);
-    return dsp_high_bytes(by02) | (by13 & 0xFF00FF00u);
-}
-
-static inline uint32_t steps_of(int32_t y0, int32_t y1, int32_t y2, int32_t y3)
-{
-    const uint32_t by02 = dsp_pack_tops((uint32_t)(y2 >> 4), y0);
-    const uint32_t by13 = dsp_pack_tops((uint32_t)(y3 >> 4), y1);
-    return dsp_low_bytes(by02) | dsp_low_bytes(by13) << 8;
-}
-
-/* Four codes less their steps; with every difference that was held `out` grows. */
-static inline uint32_t move_four(int8_t *m, uint32_t steps, uint32_t out)
-{
+    const uint32_t steps = dsp_high_bytes(by02) | (by13 & 0xFF00FF00u);
+    if (steps == 0) { /* they stay */
+        return out;
+    }
     const uint32_t four = dsp_word(m), less = dsp_less_bytes(four, steps);
     dsp_put_word(m, dsp_no_least(less));
     return dsp_apart(dsp_plus_bytes(less, steps), four, out);
+}
+
+/* And less those of two terms: |y| < 2^31, so a step has at most 11 bits and the difference fits 16. */
+static inline void move_both(int8_t *m, int32_t y0, int32_t y1, int32_t y2, int32_t y3)
+{
+    const uint32_t by02 = dsp_pack_tops((uint32_t)(y2 >> 4), y0);
+    const uint32_t by13 = dsp_pack_tops((uint32_t)(y3 >> 4), y1);
+    if ((by02 | by13) == 0) {
+        return;
+    }
+    const uint32_t four = dsp_word(m);
+    const uint32_t v02 = dsp_held(dsp_less(dsp_even(four), by02));
+    const uint32_t v13 = dsp_held(dsp_less(dsp_odd(four), by13));
+    dsp_put_word(m, dsp_no_least(dsp_low_bytes(v02) | dsp_low_bytes(v13) << 8));
 }
 
 /* Four steps. */
@@ -179,11 +186,10 @@ QFW_ALWAYS_INLINE uint32_t move_fours(int8_t *to, const void *x, const int8_t *o
         }
         if (anew) {
             set_four(to, y0, y1, y2, y3);
-            continue;
-        }
-        const uint32_t steps = state ? steps_of(y0, y1, y2, y3) : steps_alone(y0, y1, y2, y3);
-        if (steps != 0) { /* else they stay */
-            out = move_four(to, steps, out);
+        } else if (state) {
+            move_both(to, y0, y1, y2, y3);
+        } else {
+            out = move_alone(to, y0, y1, y2, y3, out);
         }
     }
     return out;
@@ -282,14 +288,14 @@ static mover *mover_of(source from, bool state, bool anew)
 }
 
 /* Whether the row's terms are within what the instructions make of them: 2^30 of a term alone, so that
- * a step has 7 bits; of two that move 2^25 each, so that it has; of two that set 2^28. */
+ * a step has 7 bits; 2^28 of each of two. */
 static bool find_pace(const qfw_row *r, const qfw_coef *g, const qfw_coef *v, bool anew, pace *p)
 {
     const bool has_state = QFW_HAS_STATE && r->v != NULL;
     const int32_t lift = g->left - g->right + (has_state ? 0 : ALONE_FRAC - MOVED_FRAC);
-    const int32_t most = !has_state ? 30 : anew ? 28 : 25;
+    const int32_t most = has_state ? 28 : 30;
     const int32_t of_v = 8 + v->left - v->right; /* what mu of v is lifted by: 2^31 is beyond it */
-    if (has_state && (of_v < 0 || of_v > (most == 28 ? 13 : 10))) {
+    if (has_state && (of_v < 0 || of_v > 13)) {  /* |codes| <= 2^7, mu < 2^16 */
         return false;
     }
     p->v = has_state ? (int32_t)((uint32_t)v->mu << of_v) : 0;
@@ -309,14 +315,29 @@ static bool find_pace(const qfw_row *r, const qfw_coef *g, const qfw_coef *v, bo
     return up >= 0 && bits + up <= 31 && bits + 7 + lift <= most;
 }
 
-uint32_t qfw_move_row(int8_t *to, const qfw_row *r, const qfw_coef *g, const qfw_coef *v,
+/* The row's sums are within 2^bits, and not 2^(bits - 1). */
+static int32_t bits_of(const qfw_row *r)
+{
+    uint32_t any = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        any |= (uint32_t)(r->sums[i] ^ (r->sums[i] >> 31));
+    }
+    return any == 0 ? 0 : qfw_msb64(any) + 1;
+}
+
+uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef *v,
                       const qfw_key *key, bool anew)
 {
     pace p;
     p.key = key;
     p.of_g = g;
     p.of_v = v;
-    if (!find_pace(r, g, v, anew, &p)) {
+    bool fast = find_pace(r, g, v, anew, &p);
+    if (QFW_HAS_ANY_MOVE && !fast && r->x == NULL) {
+        r->bits = bits_of(r);
+        fast = find_pace(r, g, v, anew, &p);
+    }
+    if (!fast) {
         uint32_t out = 0;
         for (size_t i = 0, n; i < r->n; i += n) {
             n = moved_count(r->first + (ptrdiff_t)i, r->n - i);

@@ -58,6 +58,33 @@ static unsigned check_products(void)
     return number;
 }
 
+/* Every length, any alignment, errors that are 0 among others; extremes of both. */
+static unsigned check_sums(void)
+{
+    enum { OUT = 3, TERMS = 9, N = 21 };
+    static int8_t e[OUT * TERMS], x[N * TERMS + 4];
+    unsigned number = 0;
+    for (size_t terms = 1; terms <= TERMS; terms++) {
+        for (size_t n = 1; n <= N; n++, number++) {
+            int32_t sums[N] = {0}, own[N] = {0};
+            uint32_t all = 0;
+            const size_t off = number % 4;
+            fill(e, OUT * terms, number);
+            fill(x + off, n * terms, number + 1);
+            memset(e, 0, number % 6 == 0 ? OUT * terms : number % 5);
+            for (size_t k = 0; k < terms; k++) {
+                all += qfw_abs32(e[k * OUT]);
+                for (size_t i = 0; i < n; i++) {
+                    own[i] += e[k * OUT] * x[off + k * n + i];
+                }
+            }
+            const bool told = qfw_sum_row(sums, e, OUT, x + off, n, terms) == all;
+            report_check(told && memcmp(sums, own, n * sizeof *own) == 0, number, "sums of a row");
+        }
+    }
+    return number;
+}
+
 /* Of a row: what it has, and the coefficients of its two terms. */
 typedef struct {
     size_t n;
@@ -115,7 +142,7 @@ static void check_row(const motion *c, unsigned number)
     qfw_uniforms(&key_v, (uint64_t)c->first, n, u_v);
     const uint32_t told =
         qfw_update_s32_scalar(wide_m, c->state ? wide_v : NULL, g, n, true, &move, &state, u, u_v);
-    const qfw_row row = {
+    qfw_row row = {
         c->sums ? NULL : x + off, g, c->state ? v + off : NULL, n, c->first, c->code, c->code};
     uint32_t out = qfw_move_row(m + off, &row, &c->g, &c->v, &key, false);
     if (c->state) {
@@ -169,6 +196,8 @@ int main(void)
 {
     report_suite("products");
     report_suite_end(check_products());
+    report_suite("sums");
+    report_suite_end(check_sums());
     report_suite("moves");
     report_suite_end(check_moves());
     report_exit();

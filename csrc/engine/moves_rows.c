@@ -1,0 +1,287 @@
+/* The integer step of a device, row by row of the parameter's matrix: by one row of errors, where the
+ * gradient of a weight is the outer product of the error and the wire and that of a bias the error
+ * itself, or by sums. Bits are those of moves.c. */
+#include "base/random.h"
+#include "engine/count.h"
+#include "engine/moves.h"
+#include "engine/rescale.h"
+#include "kernels/moved.h"
+
+qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
+{
+    qfw_coef k = {0, 0, 0, 0};
+    int32_t right, left;
+    if (qfw_bits_f32(top) != 0) {
+        const float v = QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to);
+        loop_coef_of(v, frac, wide ? 63 : 31, &k.mu, &k.limit, &right, &left);
+        k.right = (uint8_t)right;
+        k.left = (uint8_t)left;
+    }
+    return k;
+}
+
+/* Bits that a step of Sym(8), of Sym(16) has more than its code. */
+enum { FRAC = 20, BIAS_FRAC = 12 };
+
+/* ---- what it can be ---- */
+
+/* Sym codes of so many bits with one scale, or one for each row. */
+static bool has_rows(const qfw_operand *t, int bits, ptrdiff_t row)
+{
+    const qfw_layout *l = &t->t.layout;
+    return t->plan->kind == QFW_SYM && t->plan->bits == bits && qfw_slot(&t->t.format) == bits &&
+           (t->scales == 1 || (l->outer == 1 && l->group == 1 && l->inner == row));
+}
+
+/* Steps by w would move what has no error. One scale of several rows begins by all of their sums. */
+static bool takes(const qfw_step_rows *s, bool bias, bool sums)
+{
+    const bool own = has_rows(s->param, bias ? 16 : 8, s->row) && !qfw_is_counted(s->param) &&
+                     (bias ? s->param->scales == 1 : !sums || s->param->scales == s->rows);
+    const bool state =
+        s->state == NULL ||
+        (has_rows(s->state, 8, s->row) && s->state->plan->rounding == QFW_STOCHASTIC &&
+         (!sums || s->state->scales == s->rows) && qfw_bits_f32(s->f.state_w) == 0);
+    return own && state && qfw_rounding_of(s->call->op) == QFW_STOCHASTIC &&
+           qfw_bits_f32(s->f.step_w) == 0;
+}
+
+bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bias, bool sums,
+                    float sigma, qfw_step_rows *s)
+{
+    const bool has_state = QFW_HAS_STATE && qfw_has(call, 4);
+    memset(s, 0, sizeof *s);
+    s->call = call;
+    s->param = &call->at[0];
+    s->state = has_state ? &call->at[4] : NULL;
+    s->flags = call->at[5].t.codes;
+    s->rows = rows;
+    s->row = row;
+    s->sigma = sigma;
+    s->f = qfw_factors_of(call, 1.0f);
+    if (QFW_HAS_ANY_MOVE && !takes(s, bias, sums)) {
+        return false;
+    }
+    memset(s->flags, 0, (size_t)(s->param->scales + (has_state ? s->state->scales : 0)));
+    s->key = qfw_key_of(call, s->param);
+    s->of_param = qfw_coef_mul(s->f.step_g, sigma);
+    if (has_state) {
+        s->state_key = qfw_key_of(call, s->state);
+        s->of_state = qfw_coef_mul(s->f.state_g, sigma);
+        s->own = qfw_coef_of(s->f.state_v, 1.0f, FRAC, false);
+    }
+    return true;
+}
+
+void qfw_end_rows(const qfw_step_rows *s)
+{
+    qfw_settle_scales(s->call, s->param, s->flags);
+    if (QFW_HAS_STATE && s->state != NULL) {
+        qfw_settle_scales(s->call, s->state, s->flags + s->param->scales);
+    }
+}
+
+/* ---- scales without a range ---- */
+
+static bool is_one(float scale)
+{
+    return qfw_bits_f32(scale) == qfw_bits_f32(1.0f);
+}
+
+static uint32_t largest(const int8_t *x, ptrdiff_t n)
+{
+    uint32_t most = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        most = qfw_abs32(x[i]) > most ? qfw_abs32(x[i]) : most;
+    }
+    return most;
+}
+
+static uint32_t largest_sum(const int32_t *sums, ptrdiff_t n)
+{
+    uint32_t most = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        most = qfw_abs32(sums[i]) > most ? qfw_abs32(sums[i]) : most;
+    }
+    return most;
+}
+
+static bool is_without_range(const qfw_operand *t, ptrdiff_t at)
+{
+    return is_one(t->t.scale[at]) && qfw_has_no_range(t, at);
+}
+
+/* By codes up to `most` of the gradient; c is the factor of a step. */
+static void start(const qfw_step_rows *s, const qfw_operand *t, ptrdiff_t at, uint32_t most,
+                  float c)
+{
+    if (most != 0) {
+        qfw_start_scale(t, at, qfw_scale_for(s->sigma, most, 1), c, QFW_AS_GRADIENT);
+    }
+}
+
+static ptrdiff_t scale_of(const qfw_operand *t, ptrdiff_t row)
+{
+    return t->scales == 1 ? 0 : row;
+}
+
+/* The scale of a row, which begins by its own gradient; one of all rows has begun. */
+static ptrdiff_t begun(const qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t o,
+                       float c)
+{
+    const ptrdiff_t at = scale_of(t, o);
+    if (t->scales == s->rows && is_without_range(t, at)) {
+        const uint32_t most = QFW_HAS_ANY_MOVE && r->x == NULL
+                                  ? largest_sum(r->sums, s->row)
+                                  : qfw_abs32(r->code) * largest(r->x, s->row);
+        start(s, t, at, most, c);
+    }
+    return at;
+}
+
+/* ---- weights ---- */
+
+/* Row o of the parameter by itself; it has an error. */
+static void move_param(const qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
+{
+    const ptrdiff_t at = begun(s, s->param, r, o, s->f.step_g);
+    const qfw_coef g = qfw_coef_of(s->of_param, s->param->t.scale[at], FRAC, true);
+    int8_t *m = (int8_t *)s->param->t.codes + r->first;
+    s->flags[at] |= (uint8_t)qfw_move_row(m, r, &g, &g, &s->key, false);
+}
+
+/* Row o of the parameter and of the state, whose part in both is as it was. Without an error the
+ * coefficients of g are multiplied by 0. */
+static void move_both(const qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
+{
+    ptrdiff_t at_w = scale_of(s->param, o), at_v = scale_of(s->state, o);
+    if (moves) {
+        at_w = begun(s, s->param, r, o, s->f.step_g);
+        at_v = begun(s, s->state, r, o, s->f.state_g);
+    } else if (is_without_range(s->state, at_v)) {
+        return; /* it never began */
+    }
+    const float s_w = s->param->t.scale[at_w], s_v = s->state->t.scale[at_v];
+    int8_t *m = (int8_t *)s->param->t.codes + r->first;
+    int8_t *v = (int8_t *)s->state->t.codes + r->first;
+    r->v = v;
+    const qfw_coef by_v = qfw_coef_of(qfw_coef_mul(s->f.step_v, s_v), s_w, FRAC, false);
+    qfw_coef g = qfw_coef_of(moves ? s->of_param : 0.0f, s_w, FRAC, true);
+    s->flags[at_w] |= (uint8_t)qfw_move_row(m, r, &g, &by_v, &s->key, false);
+    g = qfw_coef_of(moves ? s->of_state : 0.0f, s_v, FRAC, true);
+    s->flags[s->param->scales + at_v] |=
+        (uint8_t)qfw_move_row(v, r, &g, &s->own, &s->state_key, true);
+}
+
+static void move_weights(const qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
+{
+    if (QFW_HAS_STATE && s->state != NULL) {
+        move_both(s, o, moves, r);
+    } else if (moves) {
+        move_param(s, o, r);
+    }
+}
+
+void qfw_move_outer(const qfw_step_rows *s, const int8_t *e, const int8_t *x)
+{
+    if (s->param->scales == 1 && is_without_range(s->param, 0)) {
+        start(s, s->param, 0, largest(e, s->rows) * largest(x, s->row), s->f.step_g);
+    }
+    if (QFW_HAS_STATE && s->state != NULL && s->state->scales == 1 &&
+        is_without_range(s->state, 0)) {
+        start(s, s->state, 0, largest(e, s->rows) * largest(x, s->row), s->f.state_g);
+    }
+    for (ptrdiff_t o = 0; o < s->rows; o++) {
+        qfw_row r = {x, NULL, NULL, (size_t)s->row, o * s->row, e[o], 0};
+        move_weights(s, o, e[o] != 0, &r);
+    }
+}
+
+void qfw_move_sums(const qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits)
+{
+    qfw_row r = {NULL, sums, NULL, (size_t)s->row, o * s->row, 0, bits};
+    if (bits < 0) { /* 0 times anything */
+        r.x = (const int8_t *)s->param->t.codes + r.first;
+    }
+    move_weights(s, o, bits >= 0, &r);
+}
+
+/* ---- biases ---- */
+
+/* A code of a bias; -2^15 is held, and is no event. */
+static int16_t held(int32_t v, int32_t *out)
+{
+    if (v > INT16_MAX || v < -INT16_MAX) {
+        *out |= v != -INT16_MAX - 1;
+        v = v > 0 ? INT16_MAX : -INT16_MAX;
+    }
+    return (int16_t)v;
+}
+
+/* A code's term: |code| mu < 2^23 of an error; of a sum in 64 bits. */
+static int32_t term_of(int32_t code, const qfw_coef *k, bool wide)
+{
+    return wide ? loop_wide_term(code, k) : loop_term(code, k);
+}
+
+/* The state of element i moves, by itself with the coefficient `own`, and by the gradient g; what it was
+ * adds to the step y of the parameter. */
+static int32_t with_state(const qfw_step_rows *s, ptrdiff_t i, int32_t g, bool wide, int32_t y)
+{
+    const ptrdiff_t at = scale_of(s->state, i);
+    int8_t *v = (int8_t *)s->state->t.codes + i;
+    uint32_t out = 0;
+    if (g != 0 && s->state->scales == s->rows && is_without_range(s->state, at)) {
+        start(s, s->state, at, qfw_abs32(g), s->f.state_g);
+    }
+    const float s_v = s->state->t.scale[at], s_w = s->param->t.scale[0];
+    int32_t y_v = loop_term(*v, &s->own);
+    if (*v != 0) {
+        const float top = qfw_coef_mul(s->f.step_v, s_v);
+        const qfw_coef by_v = qfw_coef_of(top, s_w, BIAS_FRAC, false);
+        y += loop_term(*v, &by_v);
+    }
+    if (g != 0) {
+        const qfw_coef k = qfw_coef_of(s->of_state, s_v, FRAC, wide);
+        y_v += term_of(g, &k, wide);
+    }
+    const uint32_t u = moved_words(&s->state_key, i).u;
+    moved_hold(v, loop_round(y_v, FRAC, QFW_STOCHASTIC, u), &out);
+    s->flags[s->param->scales + at] |= (uint8_t)out;
+    return y;
+}
+
+/* One scale of all begins by the largest gradient. */
+static void start_biases(const qfw_step_rows *s, const qfw_operand *t, const int8_t *e,
+                         const int32_t *sums, float c)
+{
+    if (t->scales == 1 && is_without_range(t, 0)) {
+        const bool ones = !QFW_HAS_ANY_MOVE || e != NULL;
+        start(s, t, 0, ones ? largest(e, s->rows) : largest_sum(sums, s->rows), c);
+    }
+}
+
+/* An element whose error and state are 0 stays. */
+void qfw_move_biases(const qfw_step_rows *s, const int8_t *e, const int32_t *sums)
+{
+    const bool has_state = QFW_HAS_STATE && s->state != NULL;
+    const bool wide = QFW_HAS_ANY_MOVE && e == NULL;
+    start_biases(s, s->param, e, sums, s->f.step_g);
+    if (has_state) {
+        start_biases(s, s->state, e, sums, s->f.state_g);
+    }
+    const qfw_coef k = qfw_coef_of(s->of_param, s->param->t.scale[0], BIAS_FRAC, wide);
+    int16_t *m = s->param->t.codes;
+    int32_t out = 0;
+    for (ptrdiff_t i = 0; i < s->rows; i++) {
+        const bool moves_on = has_state && ((const int8_t *)s->state->t.codes)[i] != 0;
+        const int32_t g = wide ? sums[i] : e[i];
+        if (g != 0 || moves_on) {
+            int32_t y = term_of(g, &k, wide);
+            y = has_state ? with_state(s, i, g, wide, y) : y;
+            const int32_t by = loop_round(y, BIAS_FRAC, QFW_STOCHASTIC, moved_words(&s->key, i).u);
+            m[i] = held(m[i] - by, &out);
+        }
+    }
+    s->flags[0] |= (uint8_t)(out != 0 ? 1 : 0);
+}

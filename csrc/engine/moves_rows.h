@@ -1,0 +1,50 @@
+/* The factors of a step, and the step of a device row by row. */
+#ifndef QFW_ENGINE_MOVES_ROWS_H
+#define QFW_ENGINE_MOVES_ROWS_H
+
+#include "engine/engine.h"
+
+/* The factors of this update, lr in those of the parameter, that of all gradients in those of g. */
+typedef struct {
+    float step_v, step_g, step_w, state_v, state_g, state_w;
+    float lr, kappa, clip;
+} qfw_factors;
+
+/* The factors of an operation, clip being that of all gradients. */
+qfw_factors qfw_factors_of(const qfw_call *call, float clip);
+
+/* On a device: the term of codes at a scale in a step of codes at the scale `to`; top: that scale times
+ * its factor. */
+qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide);
+
+/* A gradient_update, row by row of the parameter's matrix. */
+typedef struct {
+    const qfw_call *call;
+    const qfw_operand *param, *state; /* state NULL: none */
+    ptrdiff_t rows, row;              /* elements of a row */
+    float sigma;                      /* the gradient's scale */
+    float of_param, of_state;         /* that times its factors */
+    qfw_coef own;                     /* the state's own part in itself */
+    qfw_factors f;
+    qfw_key key, state_key;
+    uint8_t *flags;
+} qfw_step_rows;
+
+/* False: it is no such parameter, state or step, and nothing was done.
+ *   sums  it moves by sums, else by one row of errors */
+bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bias, bool sums,
+                    float sigma, qfw_step_rows *s);
+
+/* All rows, by the outer product e x^T. */
+void qfw_move_outer(const qfw_step_rows *s, const int8_t *e, const int8_t *x);
+
+/* Row o by sums, |sums[i]| <= 2^bits; bits < 0: they all are 0, and are not read. */
+void qfw_move_sums(const qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
+
+/* All biases, by errors or (e NULL) sums of them. */
+void qfw_move_biases(const qfw_step_rows *s, const int8_t *e, const int32_t *sums);
+
+/* Then scales may change. */
+void qfw_end_rows(const qfw_step_rows *s);
+
+#endif
