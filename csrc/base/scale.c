@@ -222,10 +222,19 @@ float qfw_scale_mul(float a, float b)
  * that may leave the normal floats is left to it. */
 void qfw_scales_mul(float a, const float *b, size_t n, float *out)
 {
+    for (size_t i = 0; !QFW_SOFT_FLOAT && i < n;
+         i++) { /* words of what is >= 0 are ordered as it is */
+        const int32_t bits = (int32_t)qfw_bits_f32(a * b[i]);
+        const int32_t held = bits < QFW_F32_MIN_NORMAL ? QFW_F32_MIN_NORMAL : bits;
+        out[i] = qfw_from_bits_f32((uint32_t)(held > QFW_F32_MAX ? QFW_F32_MAX : held));
+    }
+    if (!QFW_SOFT_FLOAT) {
+        return;
+    }
     const uint32_t x = qfw_bits_f32(a), by = x << 8 | 0x80000000u, before = (x >> 23) - 127;
     for (const float *end = b + n; b < end; b++) {
         const uint32_t y = qfw_bits_f32(*b), exp = before + (y >> 23); /* field, if below 2^47 */
-        if (!QFW_SOFT_FLOAT || exp - 1 > 251) {
+        if (exp - 1 > 251) {
             *out++ = qfw_scale_mul(a, *b);
             continue;
         }
