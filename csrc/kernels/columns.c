@@ -218,8 +218,18 @@ static uint64_t encode_singles(const qfw_kernels *kernels, const qfw_tensor *src
     uint64_t saturated = 0;
     uint32_t u[QFW_TILE] = {0}, most[QFW_TILE];
     int8_t sure[QFW_TILE];
-    for (ptrdiff_t i = 0; i < n; i += QFW_TILE) {
-        const size_t count = n - i < QFW_TILE ? (size_t)(n - i) : QFW_TILE;
+    const bool quick = !QFW_DIRECT && !qfw_is_pow2(dst->format.pow2) && rule->qmax >= 64;
+    const qfw_key *key = rule->rounding == QFW_STOCHASTIC ? &how->key : NULL;
+    for (ptrdiff_t i = 0, step; i < n; i += step) {
+        step = quick ? (ptrdiff_t)QFW_K(kernels, singles_s8)(
+                           a + i, (size_t)(n - i), src->scale[0], (uint32_t)rule->qmax, key,
+                           how->first + (uint64_t)i, dst->scale + i, codes + i)
+                     : 0;
+        if (step > 0) {
+            continue;
+        }
+        step = n - i < QFW_TILE ? n - i : QFW_TILE;
+        const size_t count = (size_t)step;
         for (size_t k = 0; k < count; k++) {
             most[k] = qfw_abs32(a[i + (ptrdiff_t)k]);
         }

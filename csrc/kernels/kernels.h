@@ -181,7 +181,7 @@ typedef uint32_t qfw_update_each_fn(int32_t *m, int32_t *v, const int32_t *g, bo
                                     const qfw_moves *move, const qfw_moves *state,
                                     const uint32_t *u, const uint32_t *u_v, uint32_t *out);
 
-/* Elements with scales of their own move: kernels/singles.h. */
+typedef qfw_singles_s8_type qfw_singles_s8_fn; /* kernels/singles.h */
 typedef void qfw_update_singles_fn(const qfw_singles *singles, size_t n);
 
 /* y[i] = a[i] * s, rounded once (docs/numerics.md section 8). */

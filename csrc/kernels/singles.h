@@ -25,4 +25,16 @@ typedef struct {
     const qfw_key *key, *state_key;
 } qfw_singles;
 
+/* Sums that become codes with a scale each, found: scale[i] = scale(s_in, |a[i]|, q) of docs/numerics.md section
+ * 5, 1 of a 0, and then codes[i] is q with the sign of a[i], if `key`'s words (NULL: none) do not round otherwise.
+ * Eight at a time, up to the first eight of which that is not sure.
+ *   sure     every |a[i]| is below 2^27, every scale of another than 0 above FLT_MIN and below FLT_MAX, every word
+ *            at least 2^18 from 0 and 2^32: a[i] s_in / scale[i] is within 2^-14 of +-q (section 6, point 5)
+ *   q        64 .. 127
+ *   first    the index of a[0] in its tensor
+ *   returns  how many were made: 0 unless `first` is a multiple of 8. codes may begin where a does */
+enum { QFW_SURE_SUM = 1 << 27, QFW_SURE_WORD = 1 << 18 };
+typedef size_t qfw_singles_s8_type(const int32_t *a, size_t n, float s_in, uint32_t q,
+                                   const qfw_key *key, uint64_t first, float *scale, int8_t *codes);
+
 #endif

@@ -55,9 +55,39 @@ static void check_singles(const qfw_kernels *fast, const qfw_kernels *slow, sour
     }
 }
 
+static void check_encode(const qfw_kernels *fast, const qfw_kernels *slow, source *s, unsigned n)
+{
+    int32_t a[TAILS];
+    float scales[2][TAILS];
+    int8_t codes[2][TAILS];
+    size_t done[2];
+    const qfw_key key = {word(s), word(s)}, *words = below(s, 4) == 0 ? NULL : &key;
+    const float s_in = scale(s, below(s, 6) != 0);
+    const uint32_t q = 64 + below(s, 64), rare = below(s, 60);
+    const uint64_t first = below(s, 8) == 0 ? below(s, 1000) : below(s, 1000) / 8 * 8;
+    for (size_t i = 0; i < TAILS; i++) { /* mostly such as are sure */
+        const uint32_t size = word(s) >> (5 + below(s, below(s, 3) == 0 ? 27 : 3));
+        a[i] = below(s, 9) == 0 ? 0 : below(s, 2) == 0 ? (int32_t)size : -(int32_t)size;
+        a[i] = rare == 1 && below(s, 40) == 0 ? (int32_t)(size << 5) : a[i];
+        a[i] = rare == 2 && below(s, 40) == 0 ? INT32_MIN : a[i];
+        a[i] = below(s, 6) == 0 && a[i] != INT32_MIN ? a[i] / (int32_t)q * (int32_t)q : a[i];
+    }
+    for (int k = 0; k < 2; k++) {
+        memset(scales[k], 0, sizeof scales[k]);
+        memset(codes[k], 0, sizeof codes[k]);
+        done[k] =
+            (k == 0 ? fast : slow)->singles_s8(a, n, s_in, q, words, first, scales[k], codes[k]);
+    }
+    report_check(done[0] == done[1], n, "singles_s8, how many");
+    report_check(same(scales[0], scales[1], done[0] * sizeof(float)), n, "singles_s8, scales");
+    report_check(same(codes[0], codes[1], done[0]), n, "singles_s8");
+    report_check(done[0] == 0 || first % 8 == 0, n, "singles_s8, a place in a block");
+}
+
 int main(void)
 {
     run("update_singles", check_singles, 60);
+    run("singles_s8", check_encode, 60);
     report_exit();
     return 1;
 }
