@@ -26,6 +26,7 @@ from .tensor import QTensor, quantize
 
 _FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
 _from_buffer, _host_step = ffi.from_buffer, lib.qfw_host_step
+_UNUSUAL = -1  # no status of the core
 _SECTIONS = {
     "forward": lib.QFW_FORWARD,
     "output": lib.QFW_OUTPUT,
@@ -131,6 +132,7 @@ class Session(Views):
     def step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """One update from up to `batch` rows; returns the mean loss."""
         # What most steps are fed needs no other look.
+        status = _UNUSUAL
         if (
             type(x) is ndarray
             and type(y) is ndarray
@@ -138,18 +140,21 @@ class Session(Views):
             and y.dtype is self._int64
             and x.shape == self._whole
             and y.shape == self._each
-            and x.flags.carray
-            and y.flags.carray
         ):
-            fed, asked = _from_buffer(x), _from_buffer(y)
-            status = _host_step(self._net, self._wide, fed, asked, self._most, self._loss)
+            try:
+                fed, asked = _from_buffer(x), _from_buffer(y)
+                status = _host_step(self._net, self._wide, fed, asked, self._most, self._loss)
+            except ValueError:  # not in C order
+                pass
+        if status == 0:
+            self._turn += 1
+            self._rows = self._most
+        elif status in (_UNUSUAL, lib.QFW_E_NULL):  # or not aligned
+            self._step(x, y)
+        else:
             self._turn += 1
             self._last = -1
-            if status:
-                self._done(status, "step", kept=self._nothing, x=x, data=x, y=y)
-            self._rows = self._most
-        else:
-            self._step(x, y)
+            self._done(status, "step", kept=self._nothing, x=x, data=np.asarray(x), y=y)
         self._last = self._end
         self._has_gradients = True
         self._source = {}
