@@ -2,6 +2,7 @@
 #include "base/random.h"
 #include "base/scale.h"
 #include "kernels/avx2.h"
+#include "kernels/kernels.h"
 
 /* The products that doubles are for: over q below 2^45, of s_in's 24 bits and 21, or 27 where q has 6. */
 enum { MOST = 1 << 21, MOST_BY_64 = 1 << 27 };
@@ -95,4 +96,46 @@ size_t qfw_singles_s8_avx2(const int32_t *a, size_t n, float s_in, uint32_t q, c
         _mm_storel_epi64((__m128i *)(void *)(codes + i), _mm_packs_epi16(halves, halves));
     }
     return i;
+}
+
+/* Eight products in floats, m below 2^31. */
+QFW_ALWAYS_INLINE __m256 products_8(const float *scale, __m256i m)
+{
+    return _mm256_mul_ps(_mm256_loadu_ps(scale), _mm256_cvtepi32_ps(m));
+}
+
+QFW_ALWAYS_INLINE float largest_of(__m256 x)
+{
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+qfw_num qfw_largest_s32_avx2(const float *scale, const uint32_t *most, size_t n)
+{
+    if (n < 16) {
+        return qfw_largest_s32_scalar(scale, most, n);
+    }
+    const size_t whole = n / 8 * 8;
+    __m256 top = _mm256_setzero_ps();
+    __m256i all = _mm256_setzero_si256();
+    for (size_t i = 0; i < whole; i += 8) {
+        const __m256i m = _mm256_loadu_si256((const __m256i *)(const void *)(most + i));
+        all = _mm256_or_si256(all, m);
+        top = _mm256_max_ps(top, products_8(scale + i, m));
+    }
+    if (_mm256_movemask_ps(_mm256_castsi256_ps(all)) != 0) {
+        return qfw_largest_s32_scalar(scale, most, n);
+    }
+    qfw_num found = qfw_largest_s32_scalar(scale + whole, most + whole, n - whole);
+    const __m256 near = _mm256_set1_ps(largest_of(top) * QFW_NEAR_LARGEST);
+    for (size_t i = 0; i < whole; i += 8) {
+        const __m256i m = _mm256_loadu_si256((const __m256i *)(const void *)(most + i));
+        const __m256 is = _mm256_cmp_ps(products_8(scale + i, m), near, _CMP_GE_OQ);
+        for (uint32_t at = (uint32_t)_mm256_movemask_ps(is); at != 0; at &= at - 1) {
+            const size_t k = i + (size_t)__builtin_ctz(at);
+            found = most[k] != 0 ? qfw_num_max(found, qfw_num_product(scale[k], most[k])) : found;
+        }
+    }
+    return found;
 }

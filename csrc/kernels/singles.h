@@ -2,7 +2,7 @@
 #ifndef QFW_KERNELS_SINGLES_H
 #define QFW_KERNELS_SINGLES_H
 
-#include "base/fixed.h"
+#include "base/scale.h"
 #include "include/qfw.h"
 
 /* A tensor of Sym codes, of `bits` bits in slots of `width`, 8 or 16: a scale for each element, or one. */
@@ -36,5 +36,22 @@ typedef struct {
 enum { QFW_SURE_SUM = 1 << 27, QFW_SURE_WORD = 1 << 18 };
 typedef size_t qfw_singles_s8_type(const int32_t *a, size_t n, float s_in, uint32_t q,
                                    const qfw_key *key, uint64_t first, float *scale, int8_t *codes);
+
+/* The largest scale[i] * most[i], exactly: normalised to 63 bits, 0 where all are; most[i] <= 2^31. */
+typedef qfw_num qfw_largest_s32_type(const float *scale, const uint32_t *most, size_t n);
+
+/* s * m, so. */
+static inline qfw_num qfw_num_product(float s, uint32_t m)
+{
+    const qfw_num v = qfw_num_f32(s);
+    const uint64_t p = v.mant * m;
+    const int up = p != 0 ? 62 - qfw_msb64(p) : 0;
+    const qfw_num n = {p << up, v.exp - up};
+    return n;
+}
+
+/* Products of floats, m rounded too, are off by less than 2^-22 of themselves: what is further below the
+ * largest of these is not it. */
+#define QFW_NEAR_LARGEST (1.0f - 0x1p-20f)
 
 #endif

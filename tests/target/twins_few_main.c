@@ -84,10 +84,32 @@ static void check_encode(const qfw_kernels *fast, const qfw_kernels *slow, sourc
     report_check(done[0] == 0 || first % 8 == 0, n, "singles_s8, a place in a block");
 }
 
+static void check_largest(const qfw_kernels *fast, const qfw_kernels *slow, source *s, unsigned n)
+{
+    float scales[TAILS] = {0.0f};
+    uint32_t most[TAILS] = {0};
+    const bool usual = below(s, 3) != 0, near = below(s, 3) == 0, end = below(s, 9) == 0;
+    const float base = scale(s, true);
+    for (unsigned i = 0; i < n; i++) { /* some that are the same but for their last bits */
+        scales[i] = near ? qfw_from_bits_f32(qfw_bits_f32(base) + below(s, 9)) : scale(s, usual);
+        most[i] = near ? 1000000 + below(s, 3) : word(s) >> (1 + below(s, 31));
+        most[i] = below(s, 9) == 0 ? 0 : end && below(s, 9) == 0 ? UINT32_C(1) << 31 : most[i];
+    }
+    const qfw_num a = fast->largest_s32(scales, most, n), b = slow->largest_s32(scales, most, n);
+    qfw_num exact = {0, 0};
+    for (unsigned i = 0; i < n; i++) {
+        exact = most[i] != 0 ? qfw_num_max(exact, qfw_num_product(scales[i], most[i])) : exact;
+    }
+    report_check(a.mant == b.mant && a.exp == b.exp, n, "largest_s32");
+    report_check(a.mant == exact.mant && (a.mant == 0 || a.exp == exact.exp), n,
+                 "largest_s32, by all");
+}
+
 int main(void)
 {
     run("update_singles", check_singles, 60);
     run("singles_s8", check_encode, 60);
+    run("largest_s32", check_largest, 60);
     report_exit();
     return 1;
 }
