@@ -26,6 +26,7 @@ from .tensor import QTensor, quantize
 
 _FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
 _from_buffer, _host_step = ffi.from_buffer, lib.qfw_host_step
+_UNUSUAL = -1  # no status of the core
 _SECTIONS = {
     "forward": lib.QFW_FORWARD,
     "output": lib.QFW_OUTPUT,
@@ -97,14 +98,15 @@ class Session(Views):
         request, program = plan.request, plan.program
         self._batch, self._shape, self._most = plan.rows, request.input_shape, request.batch
         self._learns = request.loss is not None and request.optimizer is not None
-        self._whole = (request.batch, *request.input_shape)
-        plain = self._learns and not self._fragile and isinstance(self._targets, feed.Labels)
         self._int64 = _INT64 if isinstance(self._targets, feed.Labels) else None
-        self._each = (request.batch,) if plain else None  # labels of a step that needs no care
         swaps = request.batch * program.input.size if program.input.channels else 0
         self._rooms = ffi.new("float[]", swaps), ffi.new("int32_t[]", request.batch)
         self._bound = self._bind() if self._learns and self._pool is None else None
         self._plain, self._wide = self._feed(False), self._feed(True)
+        plain = self._learns and not self._fragile
+        shapes = (request.batch, *request.input_shape), (request.batch,) if plain else None
+        here = self._net, self._wide, self._most, self._loss
+        self._usual = (self._int64, *shapes, *here)  # of most steps, that need no care
         self._source: dict[str, Array] = {}  # floats that stored parameters were made of
         self.epochs = 0  # passes over the data that `fit` made: with the seed, the next one's order
         for table, values in plan.program.constants.values():
@@ -131,29 +133,34 @@ class Session(Views):
     def step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """One update from up to `batch` rows; returns the mean loss."""
         # What most steps are fed needs no other look.
+        status = _UNUSUAL
+        labels, whole, each, net, how, most, room = self._usual
         if (
             type(x) is ndarray
             and type(y) is ndarray
             and x.dtype is _FLOAT32
-            and y.dtype is self._int64
-            and x.shape == self._whole
-            and y.shape == self._each
-            and x.flags.carray
-            and y.flags.carray
+            and y.dtype is labels
+            and x.shape == whole
+            and y.shape == each
         ):
-            fed, asked = _from_buffer(x), _from_buffer(y)
-            status = _host_step(self._net, self._wide, fed, asked, self._most, self._loss)
+            try:
+                fed, asked = _from_buffer(x), _from_buffer(y)
+                status = _host_step(net, how, fed, asked, most, room)
+            except ValueError:  # not in C order
+                pass
+        if status == 0:
+            self._turn += 1
+            self._rows = most
+        elif status in (_UNUSUAL, lib.QFW_E_NULL):  # or not aligned
+            self._step(x, y)
+        else:
             self._turn += 1
             self._last = -1
-            if status:
-                self._done(status, "step", kept=self._nothing, x=x, data=x, y=y)
-            self._rows = self._most
-        else:
-            self._step(x, y)
+            self._done(status, "step", kept=self._nothing, x=x, data=np.asarray(x), y=y)
         self._last = self._end
         self._has_gradients = True
         self._source = {}
-        loss: float = self._loss[0]
+        loss: float = room[0]
         return loss
 
     def _step(self, x: npt.ArrayLike, y: npt.ArrayLike) -> None:

@@ -60,7 +60,9 @@ def test_rows_in_any_order_of_memory(rows):
     spread[::2] = y
     expected = conv_net()
     losses = [expected.step(x, y) for _ in range(2)]
+    odd_x, odd_y = (unaligned(part) for part in (x, y))
     ways = [(np.asfortranarray(x), y), (apart[..., ::2], spread[::2]), (readonly, y)]
+    ways += [(odd_x, y), (x, odd_y), (odd_x, odd_y), (x, spread[::2])]
     for x_as, y_as in [*ways, (x.astype(np.float64), y), (x.tolist(), y)]:
         net = conv_net()
         assert [net.step(x_as, y_as) for _ in range(2)] == losses
@@ -86,6 +88,15 @@ def test_an_ignored_label_as_int64():
     a, b = conv_net(), conv_net()
     assert a.step(x, y) == b.step(x, y.astype(np.int32))
     assert lasting(a) == lasting(b)
+
+
+def unaligned(array):
+    """The same numbers at an odd address."""
+    room = np.empty(array.nbytes + 1, np.uint8)[1:]
+    copy = room.view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    assert not copy.flags.aligned
+    return copy
 
 
 def test_statuses():

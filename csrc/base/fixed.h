@@ -165,7 +165,12 @@ static inline float qfw_float_u64(uint64_t v)
 }
 
 /* Bit patterns of positive floats are ordered as the floats are. */
-enum { QFW_F32_MIN_NORMAL = 0x00800000, QFW_F32_MAX = 0x7F7FFFFF, QFW_F32_INF = 0x7F800000 };
+enum {
+    QFW_F32_MIN_NORMAL = 0x00800000,
+    QFW_F32_ONE = 0x3F800000,
+    QFW_F32_MAX = 0x7F7FFFFF,
+    QFW_F32_INF = 0x7F800000
+};
 
 static inline bool qfw_is_scale_f32(float s)
 {

@@ -221,11 +221,16 @@ float qfw_scale_mul(float a, float b)
 /* Where floats are software, a product that may leave the normal floats is left to qfw_soft_mul. */
 void qfw_scales_mul(float a, const float *b, size_t n, float *out)
 {
-    const float *end = b + n;
-    while (!QFW_SOFT_FLOAT && b < end) {
-        *out++ = qfw_scale_mul(a, *b++);
+    for (size_t i = 0; !QFW_SOFT_FLOAT && i < n; i++) { /* words of what is >= 0 are in its order */
+        const int32_t bits = (int32_t)qfw_bits_f32(a * b[i]);
+        const int32_t held = bits < QFW_F32_MIN_NORMAL ? QFW_F32_MIN_NORMAL : bits;
+        out[i] = qfw_from_bits_f32((uint32_t)(held > QFW_F32_MAX ? QFW_F32_MAX : held));
     }
-    for (const qfw_soft_factor by = qfw_soft_factor_of(a); b < end; b++) {
+    if (!QFW_SOFT_FLOAT) {
+        return;
+    }
+    const qfw_soft_factor by = qfw_soft_factor_of(a);
+    for (const float *end = b + n; b < end; b++) {
         uint32_t exp;
         const uint32_t bits = qfw_soft_times(by, qfw_bits_f32(*b), &exp);
         *out++ = exp <= 252 ? qfw_from_bits_f32(bits) : qfw_scale_mul(a, *b);

@@ -243,8 +243,11 @@ qfw_status qfw_op_columns_s32(const qfw_call *call)
         qfw_load_codes(&b->t, j, n, 0, m);
         QFW_K(call->kernels, lines_s32)(&lines, m, out + j);
     }
-    for (ptrdiff_t i = 0; i < acc->scales; i++) {
-        const ptrdiff_t at = wide == 1 ? 0 : qfw_run_at(&b->t.layout, i % wide).scale;
+    for (ptrdiff_t i = 0; i < blocks && b->scales == wide; i++) { /* one each, in order */
+        qfw_scales_mul(scale_at(a, s, i, 0), b->t.scale, (size_t)wide, acc->t.scale + i * wide);
+    }
+    for (ptrdiff_t i = 0; i < acc->scales && b->scales != wide; i++) {
+        const ptrdiff_t at = qfw_run_at(&b->t.layout, i % wide).scale;
         acc->t.scale[i] = qfw_scale_mul(scale_at(a, s, i / wide, 0), b->t.scale[at]);
     }
     memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);

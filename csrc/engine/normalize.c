@@ -208,7 +208,10 @@ qfw_status qfw_op_normalize_s32(const qfw_call *call)
         times_gamma(gamma, s, 0, s.rows, acc->t.codes);
     }
     const float unit = qfw_scale_lift(1.0f, -(int32_t)call->op->param[FRAC]);
-    for (ptrdiff_t j = 0; j < acc->scales; j++) {
+    if (gamma != NULL && gamma->scales == acc->scales) { /* one each, in order */
+        qfw_scales_mul(unit, gamma->t.scale, (size_t)gamma->scales, acc->t.scale);
+    }
+    for (ptrdiff_t j = 0; (gamma == NULL || gamma->scales != acc->scales) && j < acc->scales; j++) {
         const ptrdiff_t at = gamma == NULL ? 0 : qfw_run_at(&gamma->t.layout, j).scale;
         acc->t.scale[j] = gamma == NULL ? unit : qfw_scale_mul(unit, gamma->t.scale[at]);
     }

@@ -10,7 +10,7 @@ qfw_num qfw_tile_scale(const qfw_call *call)
     const qfw_operand *tile = &call->at[6];
     int32_t lo, hi;
     qfw_code_range(&call->at[0].t.format, &lo, &hi);
-    return qfw_known_scale(tile->t.scale, tile->absmax, tile->scales, (uint32_t)hi);
+    return qfw_known_scale(call->kernels, tile->t.scale, tile->absmax, tile->scales, (uint32_t)hi);
 }
 
 void qfw_set_found_scale(const qfw_call *call, qfw_num found)

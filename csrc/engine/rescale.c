@@ -239,6 +239,13 @@ void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, ptrdiff_t first
         return;
     }
     if (!QFW_DIRECT && n == x->n) { /* every scale, and hardly one of them is 1 */
+        uint32_t ones = 0;
+        for (ptrdiff_t k = 0; k < x->scales; k++) {
+            ones |= qfw_bits_f32(x->t.scale[k]) == QFW_F32_ONE ? 1u : 0u;
+        }
+        if (ones == 0) {
+            return;
+        }
         for (ptrdiff_t k = 0; k < x->scales; k++) {
             if (x->t.scale[k] == 1.0f && qfw_has_no_range(x, k)) {
                 start_scale(x, k, g, first, c, growth);
@@ -263,6 +270,15 @@ void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t
 {
     const uint32_t step = call->progress.step;
     const bool look = step != 0 && step % 256 == 0;
+    if (!QFW_DIRECT && !look && !qfw_is_counted(x)) { /* hardly ever one moves */
+        uint8_t some = 0;
+        for (ptrdiff_t i = 0; i < x->scales; i++) {
+            some |= flags[i];
+        }
+        if (some == 0) {
+            return;
+        }
+    }
     qfw_key key;
     qfw_make_key(call->seed, step, x->plan->stream ^ OWN_KEY, &key);
     for (ptrdiff_t i = 0; i < x->scales; i++) {

@@ -37,8 +37,14 @@ qfw_status qfw_host_step(qfw_net *net, const qfw_host_feed *feed, const void *x,
     if (rows > feed->rows) {
         return QFW_E_ROWS;
     }
+    if ((uintptr_t)x % sizeof(float) != 0) {
+        return QFW_E_NULL;
+    }
     if (feed->channels != 0) {
         x = swapped(feed, x, rows);
+    }
+    if (feed->labels != NULL && (uintptr_t)y % sizeof(int64_t) != 0) {
+        return QFW_E_NULL;
     }
     if (feed->labels != NULL) {
         y = narrowed(feed, y, rows);

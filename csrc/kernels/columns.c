@@ -5,16 +5,6 @@
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
-/* s * m, exactly: normalised to 63 bits. */
-static qfw_num exact(float s, uint32_t m)
-{
-    const qfw_num v = qfw_num_f32(s);
-    const uint64_t p = v.mant * m;
-    const int up = p != 0 ? 62 - qfw_msb64(p) : 0;
-    const qfw_num n = {p << up, v.exp - up};
-    return n;
-}
-
 /* The largest product, on a device: there a product of words costs less than one of floats. Scales are
  * normal. */
 static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff_t n)
@@ -35,24 +25,28 @@ static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff
     return most;
 }
 
-/* Rounding up is monotone, so the largest product is rounded alone. A product of floats, m rounded
- * too, is off by less than 2^-22 of itself: what is further below the largest is not looked at. */
-qfw_num qfw_known_scale(const float *scale, const uint32_t *absmax, ptrdiff_t n, uint32_t q)
+qfw_num qfw_largest_s32_scalar(const float *scale, const uint32_t *most, size_t n)
 {
-    if (QFW_DIRECT) {
-        return qfw_num_ratio_up(largest_exact(scale, absmax, n), 1, q, 24);
-    }
-    qfw_num most = {0, 0};
+    qfw_num found = {0, 0};
     float about = 0.0f;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        const float p = scale[i] * (float)absmax[i];
+    for (size_t i = 0; i < n; i++) {
+        const float p = scale[i] * (float)most[i];
         about = p > about ? p : about;
     }
-    for (ptrdiff_t i = 0; i < n; i++) {
-        if (absmax[i] != 0 && scale[i] * (float)absmax[i] >= about * (1.0f - 0x1p-20f)) {
-            most = qfw_num_max(most, exact(scale[i], absmax[i]));
+    for (size_t i = 0; i < n; i++) {
+        if (most[i] != 0 && scale[i] * (float)most[i] >= about * QFW_NEAR_LARGEST) {
+            found = qfw_num_max(found, qfw_num_product(scale[i], most[i]));
         }
     }
+    return found;
+}
+
+/* Rounding up is monotone, so the largest product is rounded alone. */
+qfw_num qfw_known_scale(const qfw_kernels *kernels, const float *scale, const uint32_t *absmax,
+                        ptrdiff_t n, uint32_t q)
+{
+    const qfw_num most = QFW_DIRECT ? largest_exact(scale, absmax, n)
+                                    : QFW_K(kernels, largest_s32)(scale, absmax, (size_t)n);
     return qfw_num_ratio_up(most, 1, q, 24);
 }
 
@@ -128,8 +122,8 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
     qfw_code_range(&dst->format, &rule.qmin, &rule.qmax);
     qfw_clear_last_byte(dst, qfw_elements(&dst->layout));
     if (how->dynamic != 0) {
-        const qfw_num found = qfw_known_scale(src->scale, hints->absmax, qfw_scales(&src->layout),
-                                              (uint32_t)rule.qmax);
+        const qfw_num found = qfw_known_scale(kernels, src->scale, hints->absmax,
+                                              qfw_scales(&src->layout), (uint32_t)rule.qmax);
         dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(dst->format.pow2));
     }
     rule.zp = qfw_is_asym(dst->format.kind) ? dst->zero_point[0] : 0;
@@ -162,7 +156,7 @@ qfw_status qfw_convert_sums(const qfw_kernels *kernels, const qfw_tensor *src,
     const int32_t q = (1 << (dst->format.bits - 1)) - 1;
     const qfw_code_rule rule = {(qfw_rounding)how->rounding, 0, -q, q};
     if (how->dynamic != 0) {
-        const qfw_num found = qfw_known_scale(src->scale, hints->absmax, 1, (uint32_t)q);
+        const qfw_num found = qfw_known_scale(kernels, src->scale, hints->absmax, 1, (uint32_t)q);
         dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(dst->format.pow2));
     }
     const qfw_ratio ratio = qfw_ratio_of(src->scale[0], dst->scale[0], dst->format.bits);
@@ -223,8 +217,18 @@ static uint64_t encode_singles(const qfw_kernels *kernels, const qfw_tensor *src
     uint64_t saturated = 0;
     uint32_t u[QFW_TILE] = {0}, most[QFW_TILE];
     int8_t sure[QFW_TILE];
-    for (ptrdiff_t i = 0; i < n; i += QFW_TILE) {
-        const size_t count = n - i < QFW_TILE ? (size_t)(n - i) : QFW_TILE;
+    const bool quick = !QFW_DIRECT && !qfw_is_pow2(dst->format.pow2) && rule->qmax >= 64;
+    const qfw_key *key = rule->rounding == QFW_STOCHASTIC ? &how->key : NULL;
+    for (ptrdiff_t i = 0, step; i < n; i += step) {
+        step = quick ? (ptrdiff_t)QFW_K(kernels, singles_s8)(
+                           a + i, (size_t)(n - i), src->scale[0], (uint32_t)rule->qmax, key,
+                           how->first + (uint64_t)i, dst->scale + i, codes + i)
+                     : 0;
+        if (step > 0) {
+            continue;
+        }
+        step = n - i < QFW_TILE ? n - i : QFW_TILE;
+        const size_t count = (size_t)step;
         for (size_t k = 0; k < count; k++) {
             most[k] = qfw_abs32(a[i + (ptrdiff_t)k]);
         }

@@ -290,8 +290,8 @@ static qfw_status encode_all(const job *j, ptrdiff_t elements, ptrdiff_t from, p
         j->how->dynamic != 0 && j->hints->absmax != NULL && f->kind == QFW_SYM && scales == 1;
     for (ptrdiff_t i = 0; i < scales; i++) {
         if (known) {
-            const qfw_num found =
-                qfw_known_scale(j->src->scale, j->hints->absmax, from, (uint32_t)j->qmax);
+            const qfw_num found = qfw_known_scale(j->kernels, j->src->scale, j->hints->absmax, from,
+                                                  (uint32_t)j->qmax);
             j->dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(f->pow2));
         } else if (j->how->dynamic != 0) {
             QFW_TRY(find_scale(j, i));

@@ -20,7 +20,8 @@ qfw_status qfw_quantize_rows(const qfw_kernels *kernels, const qfw_tensor *src,
                              const qfw_tensor *dst, const qfw_encoding *how, uint64_t *saturated);
 
 /* The largest scale(scale[i], absmax[i], q) of docs/numerics.md section 5, not yet clamped. */
-qfw_num qfw_known_scale(const float *scale, const uint32_t *absmax, ptrdiff_t n, uint32_t q);
+qfw_num qfw_known_scale(const qfw_kernels *kernels, const float *scale, const uint32_t *absmax,
+                        ptrdiff_t n, uint32_t q);
 
 /* The ratio of each column of src to dst's one scale. */
 void qfw_find_ratios(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,

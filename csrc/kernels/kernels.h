@@ -6,6 +6,7 @@
 #include "base/elementary.h"
 #include "base/scale.h"
 #include "include/qfw.h"
+#include "kernels/singles.h"
 
 #define QFW_TRY(expr)                      \
     do {                                   \
@@ -180,26 +181,8 @@ typedef uint32_t qfw_update_each_fn(int32_t *m, int32_t *v, const int32_t *g, bo
                                     const qfw_moves *move, const qfw_moves *state,
                                     const uint32_t *u, const uint32_t *u_v, uint32_t *out);
 
-/* A tensor of Sym codes, of `bits` bits in slots of `width`, 8 or 16: a scale for each element, or one. */
-typedef struct {
-    void *codes;
-    const float *scale;
-    uint8_t
-        *flags; /* one for each scale: set where a value was outside -q - 1 .. q; of no gradient */
-    int32_t width, bits;
-    bool each;
-} qfw_single;
-
-/* update_each of elements 0 .. n - 1 without a term of the parameter's own (w), each with the coefficients that
- * coefs_f32 makes of the factors and its scales.
- *   v.codes  NULL without a state */
-typedef struct {
-    qfw_single m, v, g;
-    float step_g, step_v, state_g, state_v;
-    qfw_rounding rounding, state_rounding;
-    const qfw_key *key, *state_key;
-} qfw_singles;
-
+typedef qfw_singles_s8_type qfw_singles_s8_fn; /* kernels/singles.h */
+typedef qfw_largest_s32_type qfw_largest_s32_fn;
 typedef void qfw_update_singles_fn(const qfw_singles *singles, size_t n);
 
 /* y[i] = a[i] * s, rounded once (docs/numerics.md section 8). */

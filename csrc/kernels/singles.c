@@ -75,3 +75,37 @@ void qfw_update_singles_scalar(const qfw_singles *s, size_t n)
         put(&s->m, i, held, out);
     }
 }
+
+/* ---- sums to codes ---- */
+
+static bool is_sure(int32_t a, float s_in, uint32_t q, uint32_t u, float *scale)
+{
+    const uint32_t size = qfw_abs32(a), near = QFW_SURE_WORD;
+    qfw_scales_s32_scalar(s_in, &size, 1, q, false, scale);
+    return size < QFW_SURE_SUM && *scale > FLT_MIN && *scale < FLT_MAX && u >= near &&
+           u <= UINT32_MAX - near;
+}
+
+size_t qfw_singles_s8_scalar(const int32_t *a, size_t n, float s_in, uint32_t q, const qfw_key *key,
+                             uint64_t first, float *scale, int8_t *codes)
+{
+    enum { AT_ONCE = 8 };
+    size_t i = 0;
+    for (; first % AT_ONCE == 0 && n - i >= AT_ONCE; i += AT_ONCE) {
+        int8_t made[AT_ONCE];
+        float found[AT_ONCE];
+        bool sure = true;
+        for (size_t k = 0; k < AT_ONCE; k++) {
+            const int32_t m = a[i + k];
+            const uint32_t u = key != NULL ? word_at(key, (size_t)(first + i + k)) : QFW_SURE_WORD;
+            sure = is_sure(m, s_in, q, u, &found[k]) && sure;
+            made[k] = (int8_t)(m > 0 ? (int32_t)q : m < 0 ? -(int32_t)q : 0);
+        }
+        if (!sure) {
+            break;
+        }
+        memcpy(scale + i, found, sizeof found);
+        memcpy(codes + i, made, sizeof made);
+    }
+    return i;
+}

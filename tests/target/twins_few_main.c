@@ -55,9 +55,61 @@ static void check_singles(const qfw_kernels *fast, const qfw_kernels *slow, sour
     }
 }
 
+static void check_encode(const qfw_kernels *fast, const qfw_kernels *slow, source *s, unsigned n)
+{
+    int32_t a[TAILS];
+    float scales[2][TAILS];
+    int8_t codes[2][TAILS];
+    size_t done[2];
+    const qfw_key key = {word(s), word(s)}, *words = below(s, 4) == 0 ? NULL : &key;
+    const float s_in = scale(s, below(s, 6) != 0);
+    const uint32_t q = 64 + below(s, 64), rare = below(s, 60);
+    const uint64_t first = below(s, 8) == 0 ? below(s, 1000) : below(s, 1000) / 8 * 8;
+    for (size_t i = 0; i < TAILS; i++) { /* mostly such as are sure */
+        const uint32_t size = word(s) >> (5 + below(s, below(s, 3) == 0 ? 27 : 3));
+        a[i] = below(s, 9) == 0 ? 0 : below(s, 2) == 0 ? (int32_t)size : -(int32_t)size;
+        a[i] = rare == 1 && below(s, 40) == 0 ? (int32_t)(size << 5) : a[i];
+        a[i] = rare == 2 && below(s, 40) == 0 ? INT32_MIN : a[i];
+        a[i] = below(s, 6) == 0 && a[i] != INT32_MIN ? a[i] / (int32_t)q * (int32_t)q : a[i];
+    }
+    for (int k = 0; k < 2; k++) {
+        memset(scales[k], 0, sizeof scales[k]);
+        memset(codes[k], 0, sizeof codes[k]);
+        done[k] =
+            (k == 0 ? fast : slow)->singles_s8(a, n, s_in, q, words, first, scales[k], codes[k]);
+    }
+    report_check(done[0] == done[1], n, "singles_s8, how many");
+    report_check(same(scales[0], scales[1], done[0] * sizeof(float)), n, "singles_s8, scales");
+    report_check(same(codes[0], codes[1], done[0]), n, "singles_s8");
+    report_check(done[0] == 0 || first % 8 == 0, n, "singles_s8, a place in a block");
+}
+
+static void check_largest(const qfw_kernels *fast, const qfw_kernels *slow, source *s, unsigned n)
+{
+    float scales[TAILS] = {0.0f};
+    uint32_t most[TAILS] = {0};
+    const bool usual = below(s, 3) != 0, near = below(s, 3) == 0, end = below(s, 9) == 0;
+    const float base = scale(s, true);
+    for (unsigned i = 0; i < n; i++) { /* some that are the same but for their last bits */
+        scales[i] = near ? qfw_from_bits_f32(qfw_bits_f32(base) + below(s, 9)) : scale(s, usual);
+        most[i] = near ? 1000000 + below(s, 3) : word(s) >> (1 + below(s, 31));
+        most[i] = below(s, 9) == 0 ? 0 : end && below(s, 9) == 0 ? UINT32_C(1) << 31 : most[i];
+    }
+    const qfw_num a = fast->largest_s32(scales, most, n), b = slow->largest_s32(scales, most, n);
+    qfw_num exact = {0, 0};
+    for (unsigned i = 0; i < n; i++) {
+        exact = most[i] != 0 ? qfw_num_max(exact, qfw_num_product(scales[i], most[i])) : exact;
+    }
+    report_check(a.mant == b.mant && a.exp == b.exp, n, "largest_s32");
+    report_check(a.mant == exact.mant && (a.mant == 0 || a.exp == exact.exp), n,
+                 "largest_s32, by all");
+}
+
 int main(void)
 {
     run("update_singles", check_singles, 60);
+    run("singles_s8", check_encode, 60);
+    run("largest_s32", check_largest, 60);
     report_exit();
     return 1;
 }
