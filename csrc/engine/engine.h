@@ -123,11 +123,7 @@ static inline void qfw_leave_out(qfw_operand *x)
 {
     x->plan = NULL;
     x->t.codes = NULL;
-    x->t.scale = NULL;
-    x->t.zero_point = NULL;
     x->n = x->row = x->scales = 0;
-    x->absmax = NULL;
-    QFW_SET_COUNTER(x, NULL);
 }
 
 /* QFW_E_SCALE or QFW_E_ZERO_POINT if one of its scales or zero points is none. */

@@ -12,7 +12,7 @@ from textwrap import fill
 from ..features import features
 from .image import Image, header_text, order, source_text
 from .sources import needed
-from .targets import Target, board_for, csrc
+from .targets import WHOLE, Target, board_for, csrc
 
 BOARD = ("startup.c", "semihost.h", "stack.h")
 STACK_ROOM = 8 << 10  # of link.ld, and the frame of the reset
@@ -96,6 +96,7 @@ def _makefile(folder: Folder) -> str:
         target=target.name,
         where=where(target),
         compiler=compiler,
+        whole="" if target.is_host else " ".join(WHOLE),
         flags=" ".join(target.flags),
         sources=" \\\n  ".join(sources),
         board="" if target.is_host else "-Iboard -ffreestanding",
