@@ -116,7 +116,7 @@ const qfw_window *qfw_window_of(const qfw_plan_header *header, const qfw_plan_op
 qfw_status qfw_check_bytes(const void *plan, size_t bytes);
 
 /* Sizes of a tensor over `rows` rows; its pointers stay NULL. QFW_E_SIZE if there are too many. */
-qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *operand);
+QFW_COLD qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *operand);
 
 /* An operand that is not there. */
 static inline void qfw_leave_out(qfw_operand *x)

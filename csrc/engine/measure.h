@@ -13,7 +13,7 @@ typedef uint64_t measured_size;
 typedef uint32_t measured_size;
 #endif
 
-static inline qfw_status qfw_measured(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *x)
+QFW_INLINE qfw_status qfw_measured(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *x)
 {
     const uint32_t most = QFW_MAX_ELEMENTS;
     const measured_size by_outer = QFW_HAS_BATCH && plan->rows == QFW_ROWS_OUTER ? rows : 1;

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from ..firmware.folder import IMAGE, Folder, linker_script
+from ..firmware.folder import IMAGE, MEMORY, Folder, linker_script
 from .toolchain import EXACT, Toolchain
 
 HERE = Path(__file__).resolve().parent / "c"
@@ -55,6 +55,8 @@ class Build:
         sources = [path / source for source in needed]
         flags = [*self._flags, *self.toolchain.whole]
         made = self.toolchain.objects(path / "build" / "common", path, sources, flags)
+        memory = [path / MEMORY]
+        made += self.toolchain.objects(path / "build" / "common", path, memory, self._flags)
         return [*made, *self.core]
 
     @property
