@@ -8,7 +8,7 @@
 #include "kernels/kernels.h"
 
 QFW_STATIC_ASSERT(sizeof(qfw_plan_header) == 128, header_is_128_bytes);
-QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
+QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 52, tensor_is_52_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_window) == 40, window_is_40_bytes);
 
