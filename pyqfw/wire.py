@@ -15,7 +15,7 @@ from .lower.windows import Window
 MAGIC = 0x50574651  # "QFWP"
 VERSION = 1
 HEADER = struct.Struct("<IHH II IIII II 5I5I 4H f II 28x")
-TENSOR = struct.Struct("<12B 4I 4I I f 12x")
+TENSOR = struct.Struct("<12B 4I 4I I f")
 OPERATION = struct.Struct("<HH 8H 60s")
 WINDOW = struct.Struct("<4I 9H 6x")
 NO_TENSOR = 0xFFFF

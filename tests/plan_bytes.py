@@ -63,7 +63,6 @@ TENSOR = [
     ("absmax", 40, "I"),
     ("stream", 44, "I"),
     ("limit", 48, "f"),
-    ("spare", 52, "3I"),
 ]
 OPERATION = [("kernel", 0, "H"), ("flags", 2, "H"), ("tensor", 4, "8H"), ("param", 20, "15I")]
 WINDOW = [
@@ -82,7 +81,7 @@ WINDOW = [
     ("groups", 32, "H"),
     ("reserved", 34, "3H"),
 ]
-HEADER_BYTES, TENSOR_BYTES, OP_BYTES, WINDOW_BYTES = 128, 64, 80, 40
+HEADER_BYTES, TENSOR_BYTES, OP_BYTES, WINDOW_BYTES = 128, 52, 80, 40
 WINDOW_PARAM = 13
 
 SPACES = ("arena", "const", "io")
@@ -204,7 +203,7 @@ class Builder:
         """A tensor of n elements (a row), Float32 scratch unless told otherwise; its number."""
         t: dict[str, Any] = {name: 0 for name, _, _ in TENSOR}
         t |= {"role": SCRATCH, "bits": 32, "container": 32, "limit": 0.0, "inner": 1}
-        t |= {"outer": 1, "axis": n, "group": n, "reserved": (0, 0), "spare": (0, 0, 0), **fields}
+        t |= {"outer": 1, "axis": n, "group": n, "reserved": (0, 0), **fields}
         for name, size in part_sizes(t, self.batch).items() if t["space"] != IO else ():
             t[name] = self.ends[t["space"]] if size else 0
             self.ends[t["space"]] += -(-size // ALIGN) * ALIGN + self.gap

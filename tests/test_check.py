@@ -231,7 +231,6 @@ TENSORS: list[tuple[int, dict[str, Any], str]] = [
     (WIRE_0, {"rows": 3}, ENUMS),
     (WIRE_0, {"pow2": 2}, ENUMS),
     (WEIGHT, {"reserved": [0, 1]}, "reserved"),
-    (WEIGHT, {"spare": [0, 0, 1]}, "reserved"),
     (WEIGHT, {"bits": 1}, "bits, container"),
     (WEIGHT, {"bits": 9}, "bits, container"),
     (WEIGHT, {"bits": 17, "container": 32}, "bits, container"),

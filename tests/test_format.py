@@ -274,14 +274,14 @@ def test_gold_plans_say_what_is_written_beside_them(name: str) -> None:
     ]
     assert h["reserved"] == [0] * 7
     assert h["micro_batches"] == 0
-    tensors = [unpack(TENSOR, data, 128 + 64 * i) for i in range(h["tensors"])]
+    tensors = [unpack(TENSOR, data, 128 + 52 * i) for i in range(h["tensors"])]
     assert len(tensors) == len(text["tensors"])
     for t, said in zip(tensors, text["tensors"], strict=True):
         check_tensor(t, said, h["batch"])
     ends = {"input": "input", "labels": "labels", "output": "output", "loss": "loss"}
     for field, title in ends.items():
         assert text["tensors"][h[field]]["name"] == title
-    begin, number, windows = 128 + 64 * h["tensors"], 0, []
+    begin, number, windows = 128 + 52 * h["tensors"], 0, []
     for section, (title, ops) in enumerate(text["sections"].items()):
         assert title == pb.SECTIONS[section]
         if title == "infer":  # that of a step: nothing of its own

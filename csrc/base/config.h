@@ -170,6 +170,15 @@
 #endif
 #endif
 
+/* What runs once, or hardly ever: made small, and apart from what calls it. */
+#if defined(__GNUC__)
+#define QFW_COLD __attribute__((cold, noinline))
+#define QFW_INLINE static inline __attribute__((always_inline)) /* once in what is hot, or nearly */
+#else
+#define QFW_COLD
+#define QFW_INLINE static inline
+#endif
+
 /* How much is worked on at a time, which bits do not depend on: elements that are decoded and
  * encoded, coefficients and channels side by side, rows of a split sum. They lie on the stack, of
  * which a device has little. */

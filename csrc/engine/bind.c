@@ -1,7 +1,7 @@
 /* The outside of a plan, and the sizes of its tensors. */
 #include "base/crc.h"
 #include "base/layout.h"
-#include "engine/engine.h"
+#include "engine/measure.h"
 #include "kernels/codes.h"
 
 /* ---- bytes ---- */
@@ -41,55 +41,9 @@ const qfw_window *qfw_window_of(const qfw_plan_header *h, const qfw_plan_op *op)
 
 /* ---- tensors ---- */
 
-/* Sizes are at most 2^30 each, so that a product of two fits 64 bits. Those of a core's one plan were
- * checked when that was made: no product of them has more than 26, but for a group beyond its axis. */
-#if QFW_ANY_PLAN
-typedef uint64_t size;
-#else
-typedef uint32_t size;
-#endif
-
 qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *x)
 {
-    const uint32_t most = QFW_MAX_ELEMENTS;
-    const size by_outer = QFW_HAS_BATCH && plan->rows == QFW_ROWS_OUTER ? rows : 1;
-    const size by_axis = QFW_HAS_BATCH && plan->rows == QFW_ROWS_AXIS ? rows : 1;
-    const size outer = plan->outer * by_outer, axis = plan->axis * by_axis;
-    const bool whole = !QFW_ANY_PLAN && plan->group > plan->axis;
-    const size group = whole ? most : plan->group * by_axis;
-    if (QFW_ANY_PLAN && group == 0) {
-        return QFW_E_GROUP;
-    }
-    if (QFW_ANY_PLAN && (outer > most || axis > most || plan->inner > most)) {
-        return QFW_E_SIZE;
-    }
-    qfw_layout *l = &x->t.layout;
-    l->outer = (ptrdiff_t)outer;
-    l->axis = (ptrdiff_t)axis;
-    l->inner = (ptrdiff_t)plan->inner;
-    l->group = (ptrdiff_t)(group < most ? group : most);
-    l->shared = plan->shared;
-    l->exact = 0;
-    const size lines = outer * axis;
-    const size scales = (plan->shared != 0 ? 1 : outer) * (uint32_t)qfw_groups(l);
-    if (QFW_ANY_PLAN && (lines > most || lines * plan->inner > most || scales > most)) {
-        return QFW_E_SIZE;
-    }
-    x->plan = plan;
-    x->t.format.kind = plan->kind;
-    x->t.format.bits = plan->bits;
-    x->t.format.container = plan->container;
-    x->t.format.pow2 = plan->pow2;
-    x->t.codes = NULL;
-    x->t.scale = NULL;
-    x->t.zero_point = NULL;
-    x->absmax = NULL;
-    QFW_SET_COUNTER(x, NULL);
-    x->n = (ptrdiff_t)(lines * plan->inner);
-    x->row =
-        !QFW_HAS_BATCH || plan->rows == QFW_NO_ROWS || rows == 1 ? x->n : x->n / (ptrdiff_t)rows;
-    x->scales = plan->kind == QFW_SYM || plan->kind == QFW_ASYM ? (ptrdiff_t)scales : 0;
-    return QFW_OK;
+    return qfw_measured(plan, rows, x);
 }
 
 qfw_status qfw_check_scales(const qfw_operand *x)

@@ -8,7 +8,7 @@
 #include "kernels/kernels.h"
 
 QFW_STATIC_ASSERT(sizeof(qfw_plan_header) == 128, header_is_128_bytes);
-QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 64, tensor_is_64_bytes);
+QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 52, tensor_is_52_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_window) == 40, window_is_40_bytes);
 
@@ -116,18 +116,14 @@ const qfw_window *qfw_window_of(const qfw_plan_header *header, const qfw_plan_op
 qfw_status qfw_check_bytes(const void *plan, size_t bytes);
 
 /* Sizes of a tensor over `rows` rows; its pointers stay NULL. QFW_E_SIZE if there are too many. */
-qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *operand);
+QFW_COLD qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *operand);
 
 /* An operand that is not there. */
 static inline void qfw_leave_out(qfw_operand *x)
 {
     x->plan = NULL;
     x->t.codes = NULL;
-    x->t.scale = NULL;
-    x->t.zero_point = NULL;
     x->n = x->row = x->scales = 0;
-    x->absmax = NULL;
-    QFW_SET_COUNTER(x, NULL);
 }
 
 /* QFW_E_SCALE or QFW_E_ZERO_POINT if one of its scales or zero points is none. */

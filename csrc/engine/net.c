@@ -2,15 +2,16 @@
 #include "engine/net.h"
 #include "base/random.h"
 #include "base/round.h"
+#include "engine/measure.h"
 #include "kernels/codes.h"
 
 /* ---- walk ---- */
 
-static qfw_status bind(const qfw_net *net, const qfw_io *io, uint16_t id, uint32_t rows,
+static qfw_status bind(const qfw_net *net, const qfw_io *io, uint32_t id, uint32_t rows,
                        qfw_operand *x)
 {
     const qfw_plan_tensor *p = &net->tensors[id];
-    QFW_TRY(qfw_measure(p, rows, x));
+    QFW_TRY(qfw_measured(p, rows, x));
     QFW_SET_COUNTER(x, net->counters == NULL ? NULL : net->counters + id);
     if (p->space == QFW_IO) {
         const void *in = p->codes == 0 ? io->x : io->y;
@@ -48,45 +49,58 @@ static const qfw_op_line *line_of(const qfw_ops *ops, uint16_t kernel)
     return NULL;
 }
 
-static qfw_status run_op(qfw_net *net, const qfw_io *io, const extent *over, uint32_t i)
+/* What is the same for every operation of a walk. */
+static void set_out(const qfw_net *net, const extent *over, qfw_call *call)
+{
+    const qfw_plan_header *h = net->header;
+    call->kernels = net->image.kernels;
+    call->window = NULL;
+    call->rows = (int32_t)over->rows;
+    call->step_rows = (int32_t)over->step_rows;
+    call->batch = (int32_t)h->batch;
+    call->micro_batches = (int32_t)micro_batches(h);
+    call->progress = net->progress;
+    call->seed = h->seed; /* the first micro-batch's */
+#if !QFW_DIRECT
+    call->first = 0;
+    call->summed = false;
+#endif
+}
+
+static qfw_status run_op(const qfw_net *net, const qfw_io *io, const extent *over, uint32_t i,
+                         qfw_call *call)
 {
     const qfw_plan_header *h = net->header;
     const qfw_plan_op *op = &net->ops[i];
-    qfw_call call;
-    call.kernels = net->image.kernels;
-    call.op = op;
-    call.rows = (int32_t)over->rows;
-    call.step_rows = (int32_t)over->step_rows;
-    call.batch = (int32_t)h->batch;
-    call.micro_batches = (int32_t)micro_batches(h);
-    call.progress = net->progress;
-    /* An update belongs to the step, not to its last micro-batch. */
-    call.progress.micro = i < h->first[QFW_UPDATE] ? over->micro : 0;
-    call.seed = qfw_micro_seed(h->seed, call.progress.micro);
-    call.infer = over->infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
-#if !QFW_DIRECT
-    call.first = 0;
-    call.summed = false;
-#endif
-    call.window = QFW_HAS_WINDOWS ? qfw_window_of(h, op) : NULL;
+    call->op = op;
+    if (QFW_HAS_MICRO) { /* An update belongs to the step, not to its last micro-batch. */
+        call->progress.micro = i < h->first[QFW_UPDATE] ? over->micro : 0;
+        call->seed = qfw_micro_seed(h->seed, call->progress.micro);
+    }
+    call->infer = over->infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
+    if (QFW_HAS_WINDOWS) {
+        call->window = qfw_window_of(h, op);
+    }
     const qfw_op_line *line = line_of(net->image.ops, op->kernel);
     if (line == NULL) {
         return QFW_E_PLAN;
     }
-    for (int k = 0; k < QFW_PLACES; k++) {
-        if (op->tensor[k] == QFW_NO_TENSOR) {
-            qfw_leave_out(&call.at[k]);
-        } else {
-            QFW_TRY(bind(net, io, op->tensor[k], over->rows, &call.at[k]));
-            /* What an operation wrote are scales: of a plan that was checked, only those that last
-             * can be anything else. */
-            const bool lasts = QFW_ANY_PLAN || call.at[k].plan->role <= QFW_STATE;
-            if ((line->reads >> k & 1) != 0 && lasts) {
-                QFW_TRY(qfw_check_scales(&call.at[k]));
-            }
+    uint32_t reads = line->reads;
+    for (int k = 0; k < QFW_PLACES; k++, reads >>= 1) {
+        qfw_operand *x = &call->at[k];
+        const uint32_t id = op->tensor[k];
+        if (id == QFW_NO_TENSOR) {
+            qfw_leave_out(x);
+            continue;
+        }
+        QFW_TRY(bind(net, io, id, over->rows, x));
+        /* What an operation wrote are scales: of a plan that was checked, only those that last
+         * can be anything else. */
+        if ((reads & 1) != 0 && (QFW_ANY_PLAN || x->plan->role <= QFW_STATE)) {
+            QFW_TRY(qfw_check_scales(x));
         }
     }
-    return line->run(&call);
+    return line->run(call);
 }
 
 /* Whether operations may begin at `first` now. */
@@ -133,8 +147,10 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, const extent *over, uint3
         return QFW_E_ORDER;
     }
     net->next = NOWHERE; /* a failure leaves it so */
+    qfw_call call;
+    set_out(net, over, &call);
     for (uint32_t i = first; i < first + count; i++) {
-        QFW_TRY(run_op(net, io, over, i));
+        QFW_TRY(run_op(net, io, over, i, &call));
         *done += 1;
     }
     net->next = first + count;

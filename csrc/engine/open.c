@@ -6,7 +6,7 @@
 /* ---- open ---- */
 
 /* Every scale that lasts. */
-static qfw_status set_scales(qfw_net *net)
+QFW_COLD static qfw_status set_scales(qfw_net *net)
 {
     for (uint32_t i = 0; i < net->header->tensors; i++) {
         qfw_operand x;

@@ -89,8 +89,9 @@ void qfw_pool_sums(const qfw_kernels *kernels, const qfw_window *w, int32_t *sum
 /* Whether every window lies in the image, and the core is a device's. */
 bool qfw_pools_directly(const qfw_window *w);
 
-/* The results of max_pool, and its picks if there are; elements of `width` bits that are no floats. */
-void qfw_max_pool_directly(const qfw_call *call, int32_t width);
+/* The results of max_pool, and its picks if there are; elements of `width` bits that are no floats. By
+ * itself: as a part of its caller it lacks registers. */
+__attribute__((noinline)) void qfw_max_pool_directly(const qfw_call *call, int32_t width);
 
 /* The sums of avg_pool_s32 and the largest magnitude among them; false: it does not do these. */
 bool qfw_sum_pool_directly(const qfw_call *call, uint32_t *absmax);

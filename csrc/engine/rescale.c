@@ -114,29 +114,35 @@ static void halve_bytes(int8_t *m, ptrdiff_t first, ptrdiff_t n, const qfw_key *
     }
 }
 
+/* Any codes, halved or (without a key) doubled. */
+QFW_COLD static void shift_run(const qfw_operand *x, qfw_run run, const qfw_key *key)
+{
+    const int32_t zp = qfw_is_asym(x->plan->kind) ? x->t.zero_point[run.scale] : 0;
+    int32_t m[QFW_TILE];
+    uint32_t u[QFW_TILE];
+    for (ptrdiff_t i = 0; i < run.n; i += QFW_TILE) {
+        const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
+        qfw_load_codes(&x->t, run.first + i, n, run.scale, m);
+        if (key != NULL) {
+            qfw_uniforms(key, (uint64_t)(run.first + i), n, u);
+        }
+        for (size_t k = 0; k < n; k++) {
+            m[k] = (key != NULL ? (m[k] + (int32_t)(u[k] >> 31)) >> 1 : 2 * m[k]) + zp;
+        }
+        qfw_store_codes(&x->t, run.first + i, n, m);
+    }
+}
+
 /* Codes of a scale halved, b a random bit an element, or doubled. */
 static void shift_codes(const qfw_operand *x, ptrdiff_t scale, const qfw_key *key)
 {
     const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
-    const int32_t zp = qfw_is_asym(x->plan->kind) ? x->t.zero_point[scale] : 0;
-    int32_t m[QFW_TILE];
-    uint32_t u[QFW_TILE];
     for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
         if (key != NULL && x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8) {
             halve_bytes((int8_t *)x->t.codes + run.first, run.first, run.n, key);
-            continue;
-        }
-        for (ptrdiff_t i = 0; i < run.n; i += QFW_TILE) {
-            const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
-            qfw_load_codes(&x->t, run.first + i, n, scale, m);
-            if (key != NULL) {
-                qfw_uniforms(key, (uint64_t)(run.first + i), n, u);
-            }
-            for (size_t k = 0; k < n; k++) {
-                m[k] = (key != NULL ? (m[k] + (int32_t)(u[k] >> 31)) >> 1 : 2 * m[k]) + zp;
-            }
-            qfw_store_codes(&x->t, run.first + i, n, m);
+        } else {
+            shift_run(x, run, key);
         }
     }
 }

@@ -21,8 +21,8 @@ qfw_num qfw_largest(const qfw_tensor *x, ptrdiff_t n);
 typedef enum { QFW_AS_ONE, QFW_AS_GRADIENT, QFW_AS_SQUARE } qfw_growth;
 
 /* Gives a scale without a range one that holds four steps of c * most^growth, unless those are 0. */
-void qfw_start_scale(const qfw_operand *x, ptrdiff_t scale, qfw_num most, float c,
-                     qfw_growth growth);
+QFW_COLD void qfw_start_scale(const qfw_operand *x, ptrdiff_t scale, qfw_num most, float c,
+                              qfw_growth growth);
 
 /* Gives the scales of elements first .. first + n - 1 that have no range yet, and whose g is not 0,
  * one that holds four steps of c * |g|^growth; g's element 0 is number `first`. */

@@ -106,8 +106,7 @@ static const char *enums_fault(const qfw_plan_tensor *p)
     const bool known = p->space <= QFW_IO && p->role <= QFW_SCRATCH && p->kind <= QFW_PICK &&
                        p->pow2 <= 1 && p->range <= QFW_HINDSIGHT && p->rounding <= QFW_STOCHASTIC &&
                        p->rows <= QFW_ROWS_AXIS && p->shared <= 1;
-    const bool blank =
-        (p->reserved[0] | p->reserved[1]) == 0 && (p->spare[0] | p->spare[1] | p->spare[2]) == 0;
+    const bool blank = (p->reserved[0] | p->reserved[1]) == 0;
     if (!known || !blank) {
         return known ? "reserved" : "space, role, kind, pow2, range, rounding, rows, shared";
     }

@@ -12,13 +12,13 @@ QFW_STATIC_ASSERT(sizeof(qfw_state_header) == 64, state_header_is_64_bytes);
 bool qfw_floats_are_ieee(void);
 
 /* Plan and constants: magic, version, sizes, CRC, addresses. */
-qfw_status qfw_check_image(const qfw_image *image);
+QFW_COLD qfw_status qfw_check_image(const qfw_image *image);
 
 /* ---- engine/net.c ---- */
 
 /* QFW_E_SCALE if lr is neither 0 nor positive and normal, QFW_E_ROWS if there is no such
  * micro-batch. */
-qfw_status qfw_check_progress(const qfw_plan_header *header, const qfw_progress *progress);
+QFW_COLD qfw_status qfw_check_progress(const qfw_plan_header *header, const qfw_progress *progress);
 
 const qfw_image *qfw_image_of(const qfw_net *net);
 
@@ -34,15 +34,15 @@ static inline uint8_t *qfw_lasting(qfw_net *net)
 /* ---- engine/state.c ---- */
 
 /* All that is the same in every state of this image; origin is 0 and the rest too. */
-qfw_status qfw_state_of(const qfw_image *image, qfw_state_header *own);
+QFW_COLD qfw_status qfw_state_of(const qfw_image *image, qfw_state_header *own);
 
-uint32_t qfw_state_crc(const qfw_state_header *state);
+QFW_COLD uint32_t qfw_state_crc(const qfw_state_header *state);
 
 /* Whether a header is whole and, by `own`, one of this image. Its payload is not looked at. */
-qfw_status qfw_check_state(const qfw_image *image, const qfw_state_header *own,
-                           const qfw_state_header *state);
+QFW_COLD qfw_status qfw_check_state(const qfw_image *image, const qfw_state_header *own,
+                                    const qfw_state_header *state);
 
 /* The header of the state in the image, once all of it has been verified. */
-qfw_status qfw_read_state(const qfw_image *image, qfw_state_header *state);
+QFW_COLD qfw_status qfw_read_state(const qfw_image *image, qfw_state_header *state);
 
 #endif

@@ -296,7 +296,6 @@ typedef struct qfw_plan_tensor {
     uint32_t codes, scale, zero_point, absmax;
     uint32_t stream;
     float limit;
-    uint32_t spare[3];
 } qfw_plan_tensor;
 
 typedef struct qfw_plan_op {

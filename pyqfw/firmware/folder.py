@@ -12,9 +12,10 @@ from textwrap import fill
 from ..features import features
 from .image import Image, header_text, order, source_text
 from .sources import needed
-from .targets import Target, board_for, csrc
+from .targets import WHOLE, Target, board_for, csrc
 
-BOARD = ("startup.c", "semihost.h", "stack.h")
+BOARD = ("startup.c", "memory.c", "semihost.h", "stack.h")
+MEMORY = Path("board/cross/memory.c")  # by itself: a call of it may come up when all else is made
 STACK_ROOM = 8 << 10  # of link.ld, and the frame of the reset
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 IMAGE = Path("model_image.c")
@@ -83,23 +84,28 @@ def _template(name: str, **fields: str) -> str:
 
 def _makefile(folder: Folder) -> str:
     target = folder.target
-    program = ["main.c"] if target.is_host else ["main.c", "board/cross/startup.c"]
+    program = ["main.c"]
+    if not target.is_host:
+        program += ["board/cross/startup.c", str(MEMORY)]
     sources = [*program, *map(str, (IMAGE, *folder.core))]
-    link = ""
+    link = apart = ""
     run, size, compiler = "", "size", "cc"
     if not target.is_host:
         link = "-nostartfiles --specs=nano.specs -Wl,-T,board/link.ld"
         run = emulator(target)
+        apart = f"build/{MEMORY.with_suffix('.o')}: WHOLE =\n"
         size, compiler = "arm-none-eabi-size", "arm-none-eabi-gcc"
     return _template(
         "Makefile.in",
         target=target.name,
         where=where(target),
         compiler=compiler,
+        whole="" if target.is_host else " ".join(WHOLE),
         flags=" ".join(target.flags),
         sources=" \\\n  ".join(sources),
         board="" if target.is_host else "-Iboard -ffreestanding",
         link=link,
+        apart=apart,
         run=run,
         size=size,
     )

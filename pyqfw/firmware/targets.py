@@ -11,6 +11,17 @@ from pathlib import Path
 from ..errors import QfwError
 
 HOST = "host"
+# Of gcc: what it makes of a core when it links, which it then sees as a whole. A function that is
+# called in one place becomes part of its caller unless that deepens the stack. The numbers are of
+# integers, or EXACT's: bits do not depend on these.
+WHOLE = (
+    "-flto",
+    "-fno-inline-functions",
+    "-fno-reorder-blocks",
+    "-fno-schedule-insns",
+    "--param=large-stack-frame=60",
+    "--param=large-stack-frame-growth=60",
+)
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from ..firmware.folder import IMAGE, Folder, linker_script
+from ..firmware.folder import IMAGE, MEMORY, Folder, linker_script
 from .toolchain import EXACT, Toolchain
 
 HERE = Path(__file__).resolve().parent / "c"
@@ -25,10 +25,12 @@ class Build:
 
     def firmware(self) -> Path:
         """The program that `make` builds."""
-        return self._program("firmware", [self.folder.path / "main.c", self._startup])
+        own = [self.folder.path / "main.c", self._startup]
+        return self._program("firmware", own, self.toolchain.whole)
 
     def harness(self, *files: str) -> Path:
-        """A program that an emulator drives: files of this package."""
+        """A program that an emulator drives: files of this package, whose functions stay apart
+        from the core's."""
         return self._program("harness", [HERE / name for name in files])
 
     def harness_with_reset(self, *files: str) -> Path:
@@ -51,7 +53,10 @@ class Build:
         path = self.folder.path
         needed = [IMAGE] if self.core else [IMAGE, *self.folder.core]
         sources = [path / source for source in needed]
-        made = self.toolchain.objects(path / "build" / "common", path, sources, self._flags)
+        flags = [*self._flags, *self.toolchain.whole]
+        made = self.toolchain.objects(path / "build" / "common", path, sources, flags)
+        memory = [path / MEMORY]
+        made += self.toolchain.objects(path / "build" / "common", path, memory, self._flags)
         return [*made, *self.core]
 
     @property
@@ -60,12 +65,14 @@ class Build:
         rooms = [f"-I{p}" for p in (path, path / "qfw", path / "board", HERE)]
         return [*FLAGS, *rooms]
 
-    def _program(self, name: str, sources: Sequence[Path]) -> Path:
+    def _program(self, name: str, sources: Sequence[Path], whole: Sequence[str] = ()) -> Path:
         build = self.folder.path / "build"
         own = []
+        flags = [*self._flags, *whole]
         for source in sources:
-            own += self.toolchain.objects(build / name, source.parent, [source], self._flags)
+            own += self.toolchain.objects(build / name, source.parent, [source], flags)
         script = build / f"{name}.ld"
         script.write_text(linker_script(self.folder.target))
-        link = ["-Wl,--gc-sections", "-Wl,-e,qfw_reset", f"-Wl,-T,{script}"]
+        flags = [*FLAGS, *self.toolchain.whole]
+        link = [*flags, "-Wl,--gc-sections", "-Wl,-e,qfw_reset", f"-Wl,-T,{script}"]
         return self.toolchain.elf([*own, *self._common], build / f"{name}.elf", link)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..errors import QfwError
-from ..firmware.targets import Target
+from ..firmware.targets import WHOLE, Target
 
 EXACT = ("-ffp-contract=off", "-fno-fast-math", "-fno-math-errno")
 GCC = "arm-none-eabi-gcc"
@@ -30,6 +30,7 @@ class Toolchain:
     compile: tuple[str, ...]
     link: tuple[str, ...]
     libraries: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()  # flags of a core that is compiled as one, and linked so
 
     def objects(
         self, build: Path, base: Path, sources: Sequence[Path], flags: Sequence[str]
@@ -68,6 +69,7 @@ def gcc(target: Target) -> Toolchain | None:
         (*common, "-ffreestanding"),
         (*common, "-nostartfiles", "--specs=nano.specs"),
         ("-lm",),
+        WHOLE,
     )
 
 

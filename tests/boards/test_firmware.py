@@ -41,6 +41,28 @@ def test_flash_is_what_cost_said(tmp_path: Path) -> None:
     assert int(size[6]) + int(size[7]) == cost.flash_bytes  # text and data
 
 
+TOLD = """
+#include "cross/stack.h"
+
+int main(void)
+{
+    const int code = trained();
+    return code != 0 ? code : (int)(stack_used() / 8);
+}
+"""
+
+
+def test_stack_is_what_cost_said(tmp_path: Path) -> None:
+    """By painting, from the reset on; the emulator's exit code has a byte: eights of bytes."""
+    cost = q.export(device_nets.session("mlp", "int8"), tmp_path / "fw", target="cortex-m4")
+    main = tmp_path / "fw" / "main.c"
+    main.write_text(main.read_text().replace("int main(void)", "static int trained(void)") + TOLD)
+    told = cost.ram["stack"]
+    assert told is not None
+    assert told <= 1024
+    assert 512 <= 8 * make(tmp_path / "fw", "run").returncode <= told
+
+
 def test_same_bits_and_counts_in_qemu() -> None:
     check_same("mlp", "int8", "cortex-m55", "qemu")
     check_same("har", "int8", "cortex-m0", "qemu")  # on a larger board

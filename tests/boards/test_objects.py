@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import device_nets
@@ -61,7 +62,8 @@ OF_SCALES = {"qfw_encode_runs", "encode_singles", "qfw_norm_eps"}
 def callers_of_floats(kind: str, policy: str, core: str, folder: Path) -> set[str]:
     """Functions of a firmware that call the compiler's soft floats."""
     written = folders.write(folder, image_of(device_nets.session(kind, policy)), target(core))
-    elf = Build(written, toolchain.first(target(core), toolchain.gcc)).firmware()
+    apart = replace(toolchain.first(target(core), toolchain.gcc), whole=())  # by their own names
+    elf = Build(written, apart).firmware()
     listing = subprocess.run(
         ["arm-none-eabi-objdump", "-d", "--no-show-raw-insn", str(elf)],
         capture_output=True,
