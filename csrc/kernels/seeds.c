@@ -42,7 +42,7 @@ static inline void seeded(const void *codes, const int32_t width, float s, float
                 continue;
             }
         }
-        const uint64_t over = (uint64_t)size * (times << up) + (mant << 7);
+        const uint64_t over = qfw_mul64(size, times << up) + (mant << 7);
         const uint32_t most = (uint32_t)(over >> 16), first = most / mant;
         const uint32_t last = (most - first * mant) << 8 | ((uint32_t)over >> 8 & 0xFFu);
         *seed = (int32_t)qfw_sub32(((first << 8) + last / mant) ^ minus, minus);
