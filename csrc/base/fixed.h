@@ -33,6 +33,14 @@
 QFW_STATIC_ASSERT((-1 >> 1) == -1, right_shift_is_arithmetic);
 QFW_STATIC_ASSERT(sizeof(float) == 4 && sizeof(double) == 8, ieee_sizes);
 
+/* For functions whose constant arguments must become separate loops: compilers that share one body
+ * to save space would test them for every element. */
+#if defined(__GNUC__)
+#define QFW_ALWAYS_INLINE static inline __attribute__((always_inline))
+#else
+#define QFW_ALWAYS_INLINE static inline
+#endif
+
 /* Sum and product mod 2^32. Through 64 bits, so that no sanitizer takes the wrap for an accident;
  * compilers emit the plain 32-bit instruction. */
 static inline uint32_t qfw_add32(uint32_t a, uint32_t b)
