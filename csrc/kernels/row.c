@@ -3,6 +3,7 @@
 #include "base/soft.h"
 #include "kernels/at_once.h"
 #include "kernels/codes.h"
+#include "kernels/gemm_v6m.h"
 #include "kernels/ratio.h"
 
 /* The code of a whatever its ratio. */
@@ -68,6 +69,10 @@ bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *f, const f
         return false;
     }
     const float s = to->scale[0];
+    if (QFW_HAS_V6M) { /* flash is scarce: one loop */
+        *saturated += code_row(acc, n, f, from, s, bits, true, width, codes);
+        return true;
+    }
     *saturated += follows      ? code_row(acc, n, f, from, s, bits, true, 8, codes)
                   : width == 8 ? code_row(acc, n, f, from, s, bits, false, 8, codes)
                                : code_row(acc, n, f, from, s, bits, false, 16, codes);
