@@ -5,6 +5,7 @@
 #include "kernels/codes.h"
 #include "kernels/gemm_v6m.h"
 #include "kernels/ratio.h"
+#include "kernels/row_mve.h"
 
 /* The code of a whatever its ratio. */
 static int32_t code_far(int32_t a, uint32_t mult, uint32_t down, float from, float to, int32_t bits)
@@ -58,6 +59,28 @@ QFW_ALWAYS_INLINE uint32_t code_row(const int32_t *acc, size_t n, const qfw_fini
     return saturated;
 }
 
+/* By vectors; fours of which one is out of the ordinary, and columns beyond them, by code_row. */
+static uint32_t code_fours(const int32_t *acc, size_t n, const qfw_finish *f, const float *from,
+                           float to, int32_t bits, int8_t *codes)
+{
+    const qfw_ratio_to one = qfw_ratio_to_of(to);
+    qfw_finish rest = *f;
+    uint32_t saturated = 0;
+    for (size_t j = 0; j < n;) {
+        rest.seed = f->seed + j;
+        rest.shift = f->shift + j;
+        const size_t done =
+            qfw_codes_by_four_mve(acc + j, n - j, &rest, from + j, &one, bits, codes + j);
+        const size_t left = n - j - done, few = left < 4 ? left : 4;
+        j += done;
+        rest.seed = f->seed + j;
+        rest.shift = f->shift + j;
+        saturated += code_row(acc + j, few, &rest, from + j, to, bits, true, 8, codes + j);
+        j += few;
+    }
+    return saturated;
+}
+
 bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *f, const float *from,
                       const qfw_tensor *to, const qfw_code_rule *rule, void *codes,
                       uint64_t *saturated)
@@ -69,6 +92,10 @@ bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *f, const f
         return false;
     }
     const float s = to->scale[0];
+    if (QFW_HAS_MVE && follows && f->seed != NULL && f->absmax == NULL) {
+        *saturated += code_fours(acc, n, f, from, s, bits, codes);
+        return true;
+    }
     if (QFW_HAS_V6M) { /* flash is scarce: one loop */
         *saturated += code_row(acc, n, f, from, s, bits, true, width, codes);
         return true;
