@@ -1,11 +1,11 @@
 /* One row whose columns have scales of their own, column by column, where kernels are called by name. */
 #include "base/round.h"
-#include "base/soft.h"
 #include "kernels/at_once.h"
 #include "kernels/codes.h"
 #include "kernels/gemm_v6m.h"
 #include "kernels/ratio.h"
 #include "kernels/row_mve.h"
+#include "kernels/seeds.h"
 
 /* The code of a whatever its ratio. */
 static int32_t code_far(int32_t a, uint32_t mult, uint32_t down, float from, float to, int32_t bits)
@@ -114,10 +114,8 @@ bool qfw_fold_row(const int8_t *m, size_t n, float own, const float *by, float t
     const qfw_soft_factor factor = qfw_soft_factor_of(own);
     const int32_t q = (1 << (bits - 1)) - 1;
     for (const float *end = by + n; by < end; by++) {
-        uint32_t exp, word = qfw_soft_times(factor, qfw_bits_f32(*by), &exp), down;
-        if (!QFW_SOFT_FLOAT || exp > 252) {
-            word = qfw_bits_f32(qfw_scale_mul(own, *by));
-        }
+        const uint32_t word = qfw_scale_bits(factor, own, *by);
+        uint32_t down;
         const uint32_t mult = qfw_ratio_mult(word, &one, &down);
         const int32_t a = *m++;
         int32_t v;
