@@ -83,12 +83,16 @@ size_t qfw_codes_by_four_mve(const int32_t *acc, size_t n, const qfw_finish *f, 
                       (uint32_t)(28 - bits),
                       (1u << (bits - 1)) - 1,
                       f->relu ? 0 : INT32_MIN};
-    size_t j = 0;
-    while (j + 4 <= n && codes_of_four(from + j, acc + j, f->seed + j, f->shift + j, to->mant >> 7,
-                                       &c, codes + j)) {
-        j += 4;
+    const int32_t *first = acc, *last = acc + (n & ~(size_t)3), *seed = f->seed;
+    const uint8_t *shift = f->shift;
+    while (acc < last && codes_of_four(from, acc, seed, shift, to->mant >> 7, &c, codes)) {
+        acc += 4;
+        from += 4;
+        seed += 4;
+        shift += 4;
+        codes += 4;
     }
-    return j;
+    return (size_t)(acc - first);
 }
 
 #else
