@@ -33,6 +33,14 @@
 QFW_STATIC_ASSERT((-1 >> 1) == -1, right_shift_is_arithmetic);
 QFW_STATIC_ASSERT(sizeof(float) == 4 && sizeof(double) == 8, ieee_sizes);
 
+/* For functions whose constant arguments must become separate loops: compilers that share one body
+ * to save space would test them for every element. */
+#if defined(__GNUC__)
+#define QFW_ALWAYS_INLINE static inline __attribute__((always_inline))
+#else
+#define QFW_ALWAYS_INLINE static inline
+#endif
+
 /* Sum and product mod 2^32. Through 64 bits, so that no sanitizer takes the wrap for an accident;
  * compilers emit the plain 32-bit instruction. */
 static inline uint32_t qfw_add32(uint32_t a, uint32_t b)
@@ -86,17 +94,27 @@ static inline uint32_t qfw_mulhi_split(uint32_t a, uint32_t b)
     return ah * bh + (mid >> 16) + (low >> 16);
 }
 
-/* The high word of a * b. ARMv6-M and v8-M Baseline have no 32 x 32 -> 64 multiply; there the split
- * costs half of the compiler's helper. */
+/* The high word of a * b, and all of it. ARMv6-M and v8-M Baseline have no 32 x 32 -> 64 multiply; there
+ * the split costs half of the compiler's helper. */
 #if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
 static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
 {
     return qfw_mulhi_split(a, b);
 }
+
+static inline uint64_t qfw_mul64(uint32_t a, uint32_t b)
+{
+    return (uint64_t)qfw_mulhi_split(a, b) << 32 | qfw_mul32(a, b);
+}
 #else
 static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
 {
     return (uint32_t)(((uint64_t)a * b) >> 32);
+}
+
+static inline uint64_t qfw_mul64(uint32_t a, uint32_t b)
+{
+    return (uint64_t)a * b;
 }
 #endif
 

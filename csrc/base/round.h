@@ -31,6 +31,25 @@ static inline int32_t qfw_rescale(int32_t a, const qfw_ratio *r, qfw_rounding mo
     return a < 0 ? -(int32_t)v : (int32_t)v;
 }
 
+/* The result above to the nearest, half away, of a ratio mult 2^-(33 + down) that is no clamped one, up
+ * being 28 - bits - down >= 1 and down <= 29: with P = |a| mult it is floor(P / 2^(33 + down) + 1/2),
+ * half up after a floor being half up of all of it, with a's sign. Of a < 0 that is the same of -P - 1.
+ * P has 62 bits, so |a| <= limit need not hold: where it does not, that result leaves the codes, and one
+ * that is larger does so too. */
+#if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
+static inline int32_t qfw_near(int32_t a, uint32_t mult, uint32_t down)
+{
+    const int32_t v = (int32_t)(((qfw_mulhi_split(qfw_abs32(a), mult) >> down) + 1) >> 1);
+    return a < 0 ? -v : v;
+}
+#else
+static inline int32_t qfw_near(int32_t a, uint32_t mult, uint32_t down)
+{
+    const int64_t p = (int64_t)a * (int32_t)mult + (a >> 31);
+    return (((int32_t)(p >> 32) >> down) + 1) >> 1;
+}
+#endif
+
 /* a * factor, the exact product half away from zero, at most 2^31 - 1 in magnitude (section 21);
  * factor is 0 or mant * 2^exp with mant < 2^24. |a| * mant < 2^55 and half a unit is at most
  * 2^56. Moved up by 31 bits or more any product but 0 is too large, down by 57 or more all are under

@@ -1,4 +1,4 @@
-/* Steps that firmware takes at once where the core has the DSP extension; elsewhere none of them. */
+/* Steps that firmware takes at once, some of them where the core has the DSP extension. */
 #ifndef QFW_KERNELS_AT_ONCE_H
 #define QFW_KERNELS_AT_ONCE_H
 
@@ -19,17 +19,6 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
                       const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
                       uint64_t *saturated);
 
-/* The same of one row, each of whose columns has a scale at `from`, by the one of `to`; without seeds, ReLU
- * and absmaxes to 16 bits too. The codes may lie over the sums. */
-bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *finish, const float *from,
-                      const qfw_tensor *to, const qfw_code_rule *rule, void *codes,
-                      uint64_t *saturated);
-
-/* A row of int8 whose columns have the scales qfw_scale_mul(own, by[j]), as codes of int16 and `bits` bits
- * at the scale `to`, half away. */
-bool qfw_fold_row(const int8_t *m, size_t n, float own, const float *by, float to, int32_t bits,
-                  int16_t *codes);
-
 #else
 
 static inline bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio,
@@ -48,23 +37,19 @@ static inline bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n,
     return false;
 }
 
-static inline bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *finish,
-                                    const float *from, const qfw_tensor *to,
-                                    const qfw_code_rule *rule, void *codes, uint64_t *saturated)
-{
-    (void)acc, (void)n, (void)finish, (void)from, (void)to, (void)rule, (void)codes;
-    (void)saturated;
-    return false;
-}
-
-static inline bool qfw_fold_row(const int8_t *m, size_t n, float own, const float *by, float to,
-                                int32_t bits, int16_t *codes)
-{
-    (void)m, (void)n, (void)own, (void)by, (void)to, (void)bits, (void)codes;
-    return false;
-}
-
 #endif
+
+/* The same of one row, where kernels are called by name: its columns have scales at `from`, codes the one
+ * of `to`; without seeds, ReLU
+ * and absmaxes to 16 bits too. The codes may lie over the sums. */
+bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *finish, const float *from,
+                      const qfw_tensor *to, const qfw_code_rule *rule, void *codes,
+                      uint64_t *saturated);
+
+/* A row of int8 whose columns have the scales qfw_scale_mul(own, by[j]), as codes of int16 and `bits` bits
+ * at the scale `to`, half away. */
+bool qfw_fold_row(const int8_t *m, size_t n, float own, const float *by, float to, int32_t bits,
+                  int16_t *codes);
 
 /* rescale_s8; absmax[at] is the largest magnitude of its numbers, if absmax is not NULL. */
 static inline uint32_t qfw_rescale_known(const qfw_kernels *kernels, const int32_t *a, size_t n,

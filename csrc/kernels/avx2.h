@@ -6,10 +6,6 @@
 
 #include <immintrin.h>
 
-/* For functions whose constant arguments must become separate loops: compilers that share one body
- * to save space would test them for every element. */
-#define QFW_ALWAYS_INLINE static inline __attribute__((always_inline))
-
 /* Asks for memory this many floats ahead: it is read while the last ones are being worked on, also
  * across the pages where the CPU's own prefetching stops. An address past the end does no harm.
  * A macro: gcc drops calls of a function that does nothing else. */

@@ -128,8 +128,9 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
     }
     rule.zp = qfw_is_asym(dst->format.kind) ? dst->zero_point[0] : 0;
     const qfw_finish nothing = {NULL, NULL, false, true, NULL, 0, NULL};
-    if (rows == 1 && qfw_codes_of_row(src->codes, columns, &nothing, src->scale, dst, &rule,
-                                      dst->codes, saturated)) {
+    if (QFW_DIRECT && rows == 1 &&
+        qfw_codes_of_row(src->codes, columns, &nothing, src->scale, dst, &rule, dst->codes,
+                         saturated)) {
         return QFW_OK;
     }
     qfw_find_ratios(kernels, src, dst, hints->ratios);

@@ -8,9 +8,6 @@
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Loops with constants for arguments, each use a loop of its own. */
-#define QFW_ALWAYS_INLINE static inline __attribute__((always_inline))
-
 /* Four codes, two of 16 bits: of any alignment, in one load. */
 static inline uint32_t dsp_word(const void *x)
 {
@@ -217,18 +214,6 @@ static inline bool dsp_takes(uint32_t mult, uint32_t up, uint32_t down, int32_t 
     to->half = (int32_t)(UINT32_C(1) << ((shift - 1) & 31));
     return up > 0 && shift - 1 < 30; /* wraps where it would be below 1 */
 }
-
-/* floor((P - [a < 0]) / 2^32). */
-static inline int32_t dsp_below(int32_t a, int32_t mult)
-{
-    int32_t low = a >> 31, high = low;
-    __asm__("smlal %0, %1, %2, %3" : "+r"(low), "+r"(high) : "r"(a), "r"(mult));
-    return high;
-}
-
-/* The code of a whatever its ratio, mult 2^-(32 + down) as qfw_ratio_mult has it: half away, not yet
- * clamped. */
-int32_t dsp_code(int32_t a, uint32_t mult, uint32_t down, float from, float to, int32_t bits);
 
 /* Of x = a << up. */
 static inline int32_t dsp_nearest(int32_t x, int32_t mult, int32_t half, uint32_t shift)

@@ -1,9 +1,7 @@
 /* What follows an integer product on a Cortex-M with the DSP extension: columns one after the other,
  * so that a column's seed and absmax stay in registers. */
 #include "kernels/at_once.h"
-#include "kernels/codes.h"
 #include "kernels/dsp.h"
-#include "kernels/ratio.h"
 
 #if defined(__ARM_FEATURE_DSP)
 
@@ -183,67 +181,6 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
                         : code_column(from, rows, n, seed, false, false, false, &r, q, absmax, to);
         }
     }
-    return true;
-}
-
-/* One row: columns in order, each with its own scale. A shift of the high word from 1 to 28 - bits is one
- * of dsp_takes. Half up after a floor is half up of all of it. */
-QFW_ALWAYS_INLINE uint32_t code_row(const int32_t *acc, size_t n, const qfw_finish *f,
-                                    const float *from, float to, int32_t bits, const bool follows,
-                                    const int32_t width, void *codes)
-{
-    const qfw_ratio_to one = qfw_ratio_to_of(to);
-    const int32_t q = (1 << (bits - 1)) - 1, keep = f->relu ? -1 : 0;
-    const uint32_t most = (uint32_t)(28 - bits);
-    const int32_t *seed = f->seed;
-    const uint8_t *shift = f->shift;
-    uint32_t *absmax = f->absmax, saturated = 0;
-    int8_t *to8 = codes;
-    int16_t *to16 = codes;
-    for (const int32_t *end = acc + n; acc < end; from++) {
-        int32_t a = *acc++, v;
-        uint32_t down;
-        const int32_t mult = (int32_t)qfw_ratio_mult(qfw_bits_f32(*from), &one, &down);
-        if (follows) {
-            a = seed != NULL ? (a >> *shift++) + *seed++ : a;
-            a &= ~(a >> 31 & keep);
-            if (absmax != NULL) {
-                *absmax = qfw_abs32(a) > *absmax ? qfw_abs32(a) : *absmax;
-                absmax++;
-            }
-        }
-        if (down - 1 < most) {
-            v = ((dsp_below(a, mult) >> (down - 1)) + 1) >> 1;
-        } else {
-            v = dsp_code(a, (uint32_t)mult, down, *from, to, bits);
-        }
-        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
-            v = v < 0 ? -q : q;
-            saturated++;
-        }
-        if (width == 8) {
-            *to8++ = (int8_t)v;
-        } else {
-            *to16++ = (int16_t)v;
-        }
-    }
-    return saturated;
-}
-
-bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *f, const float *from,
-                      const qfw_tensor *to, const qfw_code_rule *rule, void *codes,
-                      uint64_t *saturated)
-{
-    const int32_t bits = to->format.bits, width = qfw_slot(&to->format);
-    const bool follows = QFW_HAS_REQUANTIZE && (f->seed != NULL || f->relu || f->absmax != NULL);
-    if (f->mask != NULL || rule->rounding != QFW_HALF_AWAY || to->format.kind != QFW_SYM ||
-        (width != 8 && (width != 16 || follows))) {
-        return false;
-    }
-    const float s = to->scale[0];
-    *saturated += follows      ? code_row(acc, n, f, from, s, bits, true, 8, codes)
-                  : width == 8 ? code_row(acc, n, f, from, s, bits, false, 8, codes)
-                               : code_row(acc, n, f, from, s, bits, false, 16, codes);
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* Products: the definitions. */
-#include "kernels/dots_m0.h"
+#include "kernels/gemm_v6m.h"
+#include "kernels/kernels.h"
 
 /* The caller has proved that sums stay within int32. A product has two forms, and each a function for
  * its types: QFW_PRODUCT(name, type of a, type of b, whether it takes each of the forms).
@@ -93,20 +94,19 @@
 #if QFW_DIRECT && defined(__ARM_FEATURE_DSP)
 enum { BYTE_DOTS = QFW_HAS_FEW_COLUMNS };
 #else
-enum { BYTE_DOTS = 1 };
+enum { BYTE_DOTS = !QFW_HAS_V6M };
 #endif
 
-QFW_PRODUCT(s8_s8, int8_t, int8_t, BYTE_DOTS && !DOTS_BY_CORE, QFW_HAS_BYTE_ROWS)
+QFW_PRODUCT(s8_s8, int8_t, int8_t, BYTE_DOTS, QFW_HAS_BYTE_ROWS)
 QFW_PRODUCT(s8_s16, int8_t, int16_t, QFW_HAS_WIDE_DOTS, 1)
 QFW_PRODUCT(s16_s8, int16_t, int8_t, QFW_HAS_WIDE_DOTS, 1)
 QFW_PRODUCT(s16_s16, int16_t, int16_t, QFW_HAS_WIDE_DOTS, 1)
 
 void qfw_gemm_s32_scalar(const qfw_gemm *g, int32_t *out, size_t out_row)
 {
-    const bool bytes = g->a_width == 8 && g->b_width == 8;
-    if (DOTS_BY_CORE && bytes && g->a_col == 1 && g->b_row == 1 && g->k != 0) {
-        dots_by_core(g, out, out_row);
-    } else if (bytes) {
+    if (QFW_HAS_V6M && g->a_width == 8 && g->b_width == 8 && g->a_col == 1 && g->b_row == 1) {
+        qfw_gemm_bytes_v6m(g, out, out_row);
+    } else if (g->a_width == 8 && g->b_width == 8) {
         s8_s8(g, out, out_row);
     } else if (QFW_HAS_S8_S16 && g->a_width == 8) {
         s8_s16(g, out, out_row);

@@ -129,10 +129,18 @@ static sums one_by_four(const int8_t *a, const int8_t *b, size_t next, size_t k)
 /* Fours of columns, the last of which begin earlier; n >= 4. */
 static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
 {
-    for (size_t j = 0; j < g->n; j += 4) {
-        const size_t over = g->n - j < 4 ? 4 - (g->n - j) : 0, from = j - over;
-        const sums s = one_by_four(a, (const int8_t *)g->b + from * g->b_col, g->b_col, g->k);
-        put_last(out + from, over, &s, g->add != 0);
+    const size_t next = g->b_col, k = g->k;
+    const int8_t *b = g->b;
+    int32_t *end = out + g->n;
+    const bool add = g->add != 0;
+    for (; end - out >= 4; out += 4, b += 4 * next) {
+        const sums s = one_by_four(a, b, next, k);
+        put_last(out, 0, &s, add);
+    }
+    if (out < end) {
+        const size_t over = 4 - (size_t)(end - out);
+        const sums s = one_by_four(a, b - over * next, next, k);
+        put_last(end - 4, over, &s, add);
     }
 }
 #else

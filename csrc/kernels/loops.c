@@ -12,7 +12,7 @@ static void ratios_few(const float *from, size_t n, float s, int32_t bits, uint3
     for (const float *end = from + n; from < end; from++, ratios++) {
         uint32_t down;
         ratios[0] = qfw_ratio_mult(qfw_bits_f32(*from), &to, &down);
-        const uint32_t up = qfw_sub32(most, down);
+        const uint32_t up = qfw_sub32(most - 1, down);
         if (up > 30) {
             const qfw_ratio r = qfw_ratio_of(*from, s, bits);
             ratios[0] = r.mult;

@@ -6,7 +6,7 @@
 #include "base/scale.h"
 
 /* A scale mant 2^-7 2^x to divide by, 2^30 <= mant < 2^31; recip = floor(2^62 / mant), 2^32 - 1 for 2^32;
- * exp: its exponent field, less 2. */
+ * exp: its exponent field, less 3. */
 typedef struct {
     uint32_t mant, recip, exp;
 } qfw_ratio_to;
@@ -17,12 +17,12 @@ static inline qfw_ratio_to qfw_ratio_to_of(float to)
     const uint32_t rest = qfw_sub32(0, qfw_mul32(d.recip, d.mant)), half = d.recip << 1;
     const uint32_t one = 2 * rest >= d.mant ? 1 : 0;
     const qfw_ratio_to r = {d.mant << 7, d.recip >> 31 != 0 ? UINT32_MAX : half | one,
-                            (qfw_bits_f32(to) >> 23) - 2};
+                            qfw_sub32(qfw_bits_f32(to) >> 23, 3)};
     return r;
 }
 
 /* q = floor(2^30 m_in / m_out) of the scale whose bits are `from`, the mantissa m_in doubled where it is
- * below m_out; s_in / s_out = q 2^-(32 + *down). With n = 2^7 m_in < 2^32 the high word of n recip is
+ * below m_out; s_in / s_out = q 2^-(33 + *down). With n = 2^7 m_in < 2^32 the high word of n recip is
  * short of the quotient by less than n / 2^32, so it is q or q - 1; the remainder, below 2 m_out, tells. */
 static inline uint32_t qfw_ratio_mult(uint32_t from, const qfw_ratio_to *to, uint32_t *down)
 {

@@ -1,9 +1,6 @@
 /* Requantization with a ratio a column on a Cortex-M with the DSP extension: columns one after the
  * other, so that a column's ratio stays in registers. */
-#include "base/soft.h"
-#include "kernels/at_once.h"
 #include "kernels/dsp.h"
-#include "kernels/ratio.h"
 
 #if defined(__ARM_FEATURE_DSP)
 
@@ -135,44 +132,6 @@ uint32_t qfw_rescale_rows_dsp(const qfw_rescaling *c, const qfw_code_rule *rule)
         }
     }
     return saturated;
-}
-
-int32_t dsp_code(int32_t a, uint32_t mult, uint32_t down, float from, float to, int32_t bits)
-{
-    const uint32_t most = (uint32_t)(29 - bits), up = most - down;
-    const qfw_ratio r = {mult, (uint8_t)up, (uint8_t)most, (uint32_t)INT32_MAX >> (up & 31)};
-    const qfw_ratio any = up <= 30 ? r : qfw_ratio_of(from, to, bits);
-    return qfw_rescale(a, &any, QFW_HALF_AWAY, 0);
-}
-
-/* Of 2^23 a the high word is shifted by 23 + down: by 1 to 30, and no ratio to 16 bits is beyond that
- * which is not below 1. */
-bool qfw_fold_row(const int8_t *m, size_t n, float own, const float *by, float to, int32_t bits,
-                  int16_t *codes)
-{
-    const qfw_ratio_to one = qfw_ratio_to_of(to);
-    const qfw_soft_factor factor = qfw_soft_factor_of(own);
-    const int32_t q = (1 << (bits - 1)) - 1;
-    for (const float *end = by + n; by < end; by++) {
-        uint32_t exp, word = qfw_soft_times(factor, qfw_bits_f32(*by), &exp), down;
-        if (!QFW_SOFT_FLOAT || exp > 252) {
-            word = qfw_bits_f32(qfw_scale_mul(own, *by));
-        }
-        const uint32_t mult = qfw_ratio_mult(word, &one, &down);
-        const int32_t a = *m++;
-        int32_t v;
-        if (down + 22 < 30) {
-            const int32_t high = dsp_below((int32_t)((uint32_t)a << 23), (int32_t)mult);
-            v = ((high >> (down + 22)) + 1) >> 1;
-        } else {
-            v = dsp_code(a, mult, down, qfw_from_bits_f32(word), to, bits);
-        }
-        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
-            v = v < 0 ? -q : q;
-        }
-        *codes++ = (int16_t)v;
-    }
-    return true;
 }
 
 #else

@@ -1,6 +1,5 @@
 /* Biases in steps of accumulators: the definition. */
 #include "kernels/seeds.h"
-#include "base/soft.h"
 
 /* Seeds beyond those of `seeded`. */
 static uint32_t seed_far(int32_t m, float s, float *sigma, uint8_t *shift)
@@ -25,10 +24,7 @@ static inline void seeded(const void *codes, const int32_t width, float s, float
     const int16_t *m16 = codes;
     const int32_t *m32 = codes;
     for (const int32_t *end = seed + n; seed < end; by += step, sigma++, seed++, shift++) {
-        uint32_t exp, word = qfw_soft_times(factor, qfw_bits_f32(*by), &exp);
-        if (!QFW_SOFT_FLOAT || exp > 252) {
-            word = qfw_bits_f32(qfw_scale_mul(a, *by));
-        }
+        const uint32_t word = qfw_scale_bits(factor, a, *by);
         const int32_t m = width == 16 ? *m16++ : *m32++;
         const uint32_t mant = (word & 0x7FFFFFu) | 0x800000u, minus = (uint32_t)(m >> 31);
         uint32_t size = qfw_sub32((uint32_t)m ^ minus, minus), up = qfw_sub32(least, word >> 23);
@@ -42,7 +38,7 @@ static inline void seeded(const void *codes, const int32_t width, float s, float
                 continue;
             }
         }
-        const uint64_t over = (uint64_t)size * (times << up) + (mant << 7);
+        const uint64_t over = qfw_mul64(size, times << up) + (mant << 7);
         const uint32_t most = (uint32_t)(over >> 16), first = most / mant;
         const uint32_t last = (most - first * mant) << 8 | ((uint32_t)over >> 8 & 0xFFu);
         *seed = (int32_t)qfw_sub32(((first << 8) + last / mant) ^ minus, minus);
