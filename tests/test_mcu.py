@@ -75,6 +75,42 @@ def test_a_core_of_one_plan(name: str) -> None:
     assert state.of(run.net) == state.of(net)
 
 
+# Parameters that move row by row: by one row of errors, by sums of several, by those of a window;
+# batch, momentum.
+ROWS = {
+    "momentum": (False, 1, 0.9),
+    "sums": (False, 5, 0.0),
+    "sums, momentum": (False, 8, 0.9),
+    "window": (True, 1, 0.0),
+    "window, momentum": (True, 3, 0.9),
+}
+
+
+@pytest.mark.parametrize("far", [0, 5])
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m0"])
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_that_move(name: str, target: str, far: int) -> None:
+    window, batch, momentum = ROWS[name]
+    dense = (nn.Linear(45, 13), nn.ReLU(), nn.Linear(13, 6))
+    conv = (nn.Conv1d(5, 7, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(63, 6))
+    plan = q.compile(
+        nn.Sequential(*(conv if window else dense)),
+        input_shape=(5, 9) if window else (45,),
+        loss=nn.CrossEntropyLoss(),
+        optimizer=q.optim.SGD(0.05, momentum=momentum),
+        policy=LEAST,
+        batch=batch,
+    )
+    net, rng = q.Session(plan), np.random.default_rng(5)
+    shape = (12, 5, 9) if window else (12, 45)
+    size = 10.0 ** rng.integers(-far, far + 1, size=(12, *(1,) * (len(shape) - 1)))
+    x = (rng.normal(size=shape) * size).astype(np.float32)
+    y = rng.integers(0, 6, size=12)
+    run = q.mcu.run(net, x, y, target=target, epochs=1, count_steps=0, progress=False)
+    assert run.losses == trained_here(net, x, y)
+    assert state.of(run.net) == state.of(net)
+
+
 def test_operations_add_up_to_the_step() -> None:
     run = check_same("chain", "int8", "cortex-m4", "unicorn")
     total = sum(op.instructions for op in run.by_op)

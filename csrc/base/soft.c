@@ -1,10 +1,5 @@
 #include "base/soft.h"
 
-static uint32_t mantissa(uint32_t bits)
-{
-    return (bits & 0x7FFFFFu) | 0x800000u;
-}
-
 /* mant 2^(exp - 150), one more of its last bit if `up`; 2^23 <= mant < 2^24. A number under FLT_MIN
  * has a bit less: it becomes FLT_MIN from half of its last bit on, which is the largest mantissa. */
 static float rounded(uint32_t mant, bool up, int32_t exp)
@@ -60,8 +55,8 @@ float qfw_soft_div(float a, float b)
     if (x == 0) {
         return 0.0f;
     }
-    const uint32_t by = mantissa(y);
-    uint32_t rest = mantissa(x), exp = qfw_sub32((x >> 23) + 126, y >> 23); /* field less one */
+    const uint32_t by = qfw_mantissa(y);
+    uint32_t rest = qfw_mantissa(x), exp = qfw_sub32((x >> 23) + 126, y >> 23); /* field less one */
     if (rest < by) {
         rest <<= 1;
         exp = qfw_sub32(exp, 1);
@@ -74,23 +69,6 @@ float qfw_soft_div(float a, float b)
         return qfw_from_bits_f32((exp << 23) + ((q + up) >> 1));
     }
     return rounded(q >> 1, (q & up) != 0, (int32_t)exp + 1);
-}
-
-/* 15 bits follow the first one. The nearest float has more of them than the quotient has if the next nine
- * bits all are 1: eight that it has too, and half of its last one. Then by - rest <= by / 2^9. */
-float qfw_soft_div_upper(float a, float b)
-{
-    const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
-    const uint32_t by = mantissa(y), small = mantissa(x) < by ? 1 : 0;
-    const int32_t exp = (int32_t)(x >> 23) - (int32_t)(y >> 23) + 127 - (int32_t)small;
-    if (x == 0 || exp < 1 || exp > 253) {
-        return qfw_from_bits_f32(qfw_bits_f32(qfw_soft_div(a, b)) & 0xFFFFFF00u);
-    }
-    const uint32_t first = (mantissa(x) << small) - by;
-    const uint32_t upper = (first << 7) / by, second = (first << 7) - upper * by;
-    const uint32_t lower = (second << 8) / by, rest = (second << 8) - lower * by;
-    const uint32_t q = (upper << 8 | lower) + (by - rest <= by >> 9 ? 1u : 0u);
-    return qfw_from_bits_f32(((uint32_t)exp << 23) + (q << 8));
 }
 
 float qfw_soft_float(uint64_t mant, int32_t exp)

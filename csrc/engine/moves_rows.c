@@ -226,7 +226,8 @@ static int32_t term_of(int32_t code, const qfw_coef *k, bool wide)
 
 /* The state of element i moves, by itself with the coefficient `own`, and by the gradient g; what it was
  * adds to the step y of the parameter. */
-static int32_t with_state(const qfw_step_rows *s, ptrdiff_t i, int32_t g, bool wide, int32_t y)
+static int32_t with_state(const qfw_step_rows *s, ptrdiff_t i, int32_t g, bool wide, int32_t y,
+                          uint32_t u)
 {
     const ptrdiff_t at = scale_of(s->state, i);
     int8_t *v = (int8_t *)s->state->t.codes + i;
@@ -245,7 +246,6 @@ static int32_t with_state(const qfw_step_rows *s, ptrdiff_t i, int32_t g, bool w
         const qfw_coef k = qfw_coef_of(s->of_state, s_v, FRAC, wide);
         y_v += term_of(g, &k, wide);
     }
-    const uint32_t u = moved_words(&s->state_key, i).u;
     moved_hold(v, loop_round(y_v, FRAC, QFW_STOCHASTIC, u), &out);
     s->flags[s->param->scales + at] |= (uint8_t)out;
     return y;
@@ -261,6 +261,13 @@ static void start_biases(const qfw_step_rows *s, const qfw_operand *t, const int
     }
 }
 
+/* The words of element i, w being those of the one before. */
+static qfw_words next_words(const qfw_key *key, ptrdiff_t i, qfw_words w)
+{
+    const qfw_words next = {qfw_add32(w.u, w.step), w.step};
+    return (i & 31) == 0 ? moved_words(key, i) : next;
+}
+
 /* An element whose error and state are 0 stays. */
 void qfw_move_biases(const qfw_step_rows *s, const int8_t *e, const int32_t *sums)
 {
@@ -273,13 +280,18 @@ void qfw_move_biases(const qfw_step_rows *s, const int8_t *e, const int32_t *sum
     const qfw_coef k = qfw_coef_of(s->of_param, s->param->t.scale[0], BIAS_FRAC, wide);
     int16_t *m = s->param->t.codes;
     int32_t out = 0;
+    qfw_words w = {0, 0}, w_v = {0, 0};
     for (ptrdiff_t i = 0; i < s->rows; i++) {
+        w = next_words(&s->key, i, w);
+        if (has_state) {
+            w_v = next_words(&s->state_key, i, w_v);
+        }
         const bool moves_on = has_state && ((const int8_t *)s->state->t.codes)[i] != 0;
         const int32_t g = wide ? sums[i] : e[i];
         if (g != 0 || moves_on) {
             int32_t y = term_of(g, &k, wide);
-            y = has_state ? with_state(s, i, g, wide, y) : y;
-            const int32_t by = loop_round(y, BIAS_FRAC, QFW_STOCHASTIC, moved_words(&s->key, i).u);
+            y = has_state ? with_state(s, i, g, wide, y, w_v.u) : y;
+            const int32_t by = loop_round(y, BIAS_FRAC, QFW_STOCHASTIC, w.u);
             m[i] = held(m[i] - by, &out);
         }
     }

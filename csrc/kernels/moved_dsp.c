@@ -41,8 +41,8 @@ static inline int32_t word(uint32_t u, const bool alone)
 }
 
 /* Codes from `to` on less their steps, a term alone; `out` grows with every difference that was held. By
- * registers that are named: no compiler has to find room for them all. Four codes of x that are 0 move
- * nothing. */
+ * registers that are named: no compiler has to find room for them all. r7, which some keep, is as it was
+ * after. Four codes of x that are 0 move nothing. */
 #define EVEN_UP "and r6, r10, r5, lsl #8\n\t"
 #define ODD_UP "and r5, r10, r5\n\t"
 #define EVEN "sxtb16 r6, r5\n\t"
@@ -61,6 +61,7 @@ static inline int32_t word(uint32_t u, const bool alone)
         register uint32_t out __asm__("r0") = 0;                                                 \
         register const int8_t *end __asm__("r12") = b->end;                                      \
         __asm__ volatile(                                                                        \
+            "push {r7}\n"                                                                        \
             "1:\n\t"                                                                             \
             "ldr r5, [r3], #4\n\t"                                                               \
             "cbz r5, 3f\n\t" NEXT_WORD("r11") even odd                                           \
@@ -90,10 +91,11 @@ static inline int32_t word(uint32_t u, const bool alone)
                                 "add r4, r4, #4\n\t"                                             \
                                 "cmp r4, r12\n\t"                                                \
                                 "bne 1b\n"                                                       \
-                                "4:"                                                             \
+                                "4:\n\t"                                                         \
+                                "pop {r7}"                                                       \
             : "+r"(m), "+r"(u), "+r"(x), "+r"(out)                                               \
             : "r"(step), "r"(g), "r"(mask), "r"(upper), "r"(end)                                 \
-            : "r5", "r6", "r7", "r11", "lr", "memory", "cc");                                    \
+            : "r5", "r6", "r11", "lr", "memory", "cc");                                          \
         return out;                                                                              \
     }
 

@@ -29,24 +29,49 @@ static size_t next_two(const int8_t *e, size_t out, const int8_t *x, size_t n, s
     return k;
 }
 
-/* `first` is a constant at each call: nothing was written before. */
-QFW_ALWAYS_INLINE void add_two(int32_t *sums, const two *t, size_t n, const bool first)
-{
-    const int8_t *x = t->x, *y = t->y;
-    const uint32_t codes = t->codes;
-    for (int32_t *end = sums + (n & ~(size_t)3); sums < end; sums += 4, x += 4, y += 4) {
-        const uint32_t a = dsp_word(x), b = dsp_word(y);
-        const uint32_t a02 = dsp_even(a), b02 = dsp_even(b), a13 = dsp_odd(a), b13 = dsp_odd(b);
-        const int32_t s0 = first ? 0 : sums[0], s1 = first ? 0 : sums[1];
-        const int32_t s2 = first ? 0 : sums[2], s3 = first ? 0 : sums[3];
-        sums[0] = dsp_twice(dsp_lows(a02, b02), codes, s0);
-        sums[1] = dsp_twice(dsp_lows(a13, b13), codes, s1);
-        sums[2] = dsp_twice(dsp_highs(a02, b02), codes, s2);
-        sums[3] = dsp_twice(dsp_highs(a13, b13), codes, s3);
+/* Four codes of both rows at a time, by registers that are named: sums are written, or added to. r7,
+ * which some compilers keep, is as it was after. */
+#define FOURS(name, load, how, s0, s1, s2, s3)                                                 \
+    static __attribute__((noinline)) void name(int32_t *sums, const two *t, int32_t *end)      \
+    {                                                                                          \
+        register const int8_t *x __asm__("r0") = t->x;                                         \
+        register const int8_t *y __asm__("r1") = t->y;                                         \
+        register uint32_t codes __asm__("r2") = t->codes;                                      \
+        register int32_t *stop __asm__("r3") = end;                                            \
+        register int32_t *to __asm__("r4") = sums;                                             \
+        __asm__ volatile("push {r7}\n"                                                         \
+                         "1:\n\t"                                                              \
+                         "ldr r6, [r0], #4\n\t"                                                \
+                         "ldr r7, [r1], #4\n\t" load "sxtb16 r12, r6\n\t"                      \
+                         "sxtb16 lr, r7\n\t"                                                   \
+                         "sxtb16 r6, r6, ror #8\n\t"                                           \
+                         "sxtb16 r7, r7, ror #8\n\t"                                           \
+                         "pkhbt r5, r12, lr, lsl #16\n\t" how " r8, r5, r2" s0 "\n\t"          \
+                         "pkhtb r5, lr, r12, asr #16\n\t" how " r10, r5, r2" s2 "\n\t"         \
+                         "pkhbt r5, r6, r7, lsl #16\n\t" how " r9, r5, r2" s1 "\n\t"           \
+                         "pkhtb r5, r7, r6, asr #16\n\t" how " r11, r5, r2" s3 "\n\t"          \
+                         "stmia r4!, {r8, r9, r10, r11}\n\t"                                   \
+                         "cmp r4, r3\n\t"                                                      \
+                         "bne 1b\n\t"                                                          \
+                         "pop {r7}"                                                            \
+                         : "+r"(x), "+r"(y), "+r"(to)                                          \
+                         : "r"(codes), "r"(stop)                                               \
+                         : "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc"); \
     }
-    for (n &= 3; n > 0; n--, sums++) {
-        const uint32_t both = dsp_lows((uint32_t)*x++, (uint32_t)*y++);
-        *sums = dsp_twice(both, codes, first ? 0 : *sums);
+
+FOURS(write_fours, "", "smuad", "", "", "", "")
+FOURS(add_fours, "ldmia r4, {r8, r9, r10, r11}\n\t", "smlad", ", r8", ", r9", ", r10", ", r11")
+
+/* n codes of both rows; first: nothing was written before. */
+static void add_two(int32_t *sums, const two *t, size_t n, bool first)
+{
+    const size_t most = n & ~(size_t)3;
+    if (most != 0) {
+        (first ? write_fours : add_fours)(sums, t, sums + most);
+    }
+    for (size_t i = most; i < n; i++) {
+        const uint32_t both = dsp_lows((uint32_t)t->x[i], (uint32_t)t->y[i]);
+        sums[i] = dsp_twice(both, t->codes, first ? 0 : sums[i]);
     }
 }
 
@@ -54,15 +79,12 @@ uint32_t qfw_sum_row(int32_t *sums, const int8_t *e, size_t out, const int8_t *x
                      size_t terms)
 {
     uint32_t all = 0;
-    two t = {x, x, 0};
-    size_t k = next_two(e, out, x, n, 0, terms, &t, &all);
-    if (all != 0) {
-        add_two(sums, &t, n, true);
-    }
-    while (k < terms) {
+    for (size_t k = 0; k < terms;) {
+        const bool first = all == 0;
+        two t = {x, x, 0};
         k = next_two(e, out, x, n, k, terms, &t, &all);
         if (t.codes != 0) {
-            add_two(sums, &t, n, false);
+            add_two(sums, &t, n, first);
         }
     }
     return all;
