@@ -11,8 +11,6 @@
 
 #include "kernels/update_loops.h"
 
-/* ---- memory ---- */
-
 QFW_ALWAYS_INLINE vec load(const void *p)
 {
     return VEC_SI(loadu)(p);
@@ -319,6 +317,15 @@ static inline bool are_plain(const qfw_moves *m)
     return m->rounding == QFW_STOCHASTIC && decays == 0 && m->hi == -m->lo && m->hi <= 127;
 }
 
+/* Rows whose terms are small steps, whatever their codes: is_plain and reach, side by side. */
+static inline void find_small(const qfw_coefs *c, int32_t frac, int32_t *restrict small)
+{
+    for (size_t i = 0; i < QFW_LANES; i++) {
+        const int32_t far = (((128 * c->mu[i]) >> c->right[i]) + 1) * (1 << (c->left[i] & 7));
+        small[i] = (c->mu[i] < 0xFFFF) & (c->left[i] <= 5) & (far >> frac < 126);
+    }
+}
+
 /* All rows, with a state or without. */
 QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const qfw_rows_move *rows,
                                    uint32_t *out, const bool has_state)
@@ -343,10 +350,19 @@ QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const 
     if (has_state) {
         begin_words(&of_s, rows->state_key, rows->first, rows->count * rows->n);
     }
+    int32_t quick[QFW_LANES]; /* of those a block finds that it is without a gradient */
+    find_small(&p->g, p->frac, quick);
     for (size_t k = 0; k < rows->count; k++) {
         const size_t n = rows->n, at = k * n;
         int8_t *m_k = m + at, *v_k = has_state ? v + at : NULL;
         const int8_t *g_k = g + at;
+        if (fits && !has_state && !short_range && quick[k] != 0) {
+            t.out.lost = zero;
+            t.p.g = factor_at(&p_g, k);
+            move_row(m_k, NULL, g_k, n, rows->first + at, &of_p, &of_p, &t, small);
+            out[k] = is_zero(t.out.lost) ? 0 : 1;
+            continue;
+        }
         /* Of what is 0 throughout the scale may be anything. */
         const bool moved = !are_zero(g_k, n), moving = has_state && !are_zero(v_k, n);
         if (!fits || (moved && !is_plain(&p->g, k)) || (moving && !is_plain(&p->v, k)) ||
