@@ -159,7 +159,8 @@ class Session(Views):
             self._done(status, "step", kept=self._nothing, x=x, data=np.asarray(x), y=y)
         self._last = self._end
         self._has_gradients = True
-        self._source = {}
+        if self._source:
+            self._source = {}
         loss: float = room[0]
         return loss
 

@@ -18,8 +18,8 @@ static bool has_units(const qfw_outer *o)
  * included: then e * x * sigma / scale is within 2^-14 of x, which is a code. */
 static inline bool is_unit(const qfw_outer *o, int32_t e, float scale)
 {
-    const float p = o->sigma * (float)qfw_abs32(e), off = p < scale ? scale - p : p - scale;
-    return off <= scale * 0x1p-22f;
+    const uint32_t off = qfw_bits_f32(scale - o->sigma * (float)qfw_abs32(e)) & 0x7FFFFFFFu;
+    return qfw_from_bits_f32(off) <= scale * 0x1p-22f;
 }
 
 /* ---- rows ---- */
@@ -98,7 +98,7 @@ static inline bool are_units(const qfw_outer *o, const int32_t *e, const float *
 {
     int32_t other = 0;
     for (size_t k = 0; k < rows; k++) {
-        other |= (e[k] != 0) & !is_unit(o, e[k], scale[k]);
+        other |= e[k] * (is_unit(o, e[k], scale[k]) ? 0 : 1);
     }
     return other == 0;
 }

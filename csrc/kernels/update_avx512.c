@@ -56,7 +56,7 @@ QFW_ALWAYS_INLINE words words_of(const uint32_t *a, const uint32_t *b)
     return w;
 }
 
-#include "kernels/update_simd.h"
+#include "kernels/update_rows_simd.h"
 
 void qfw_update_s8_avx512(int8_t *m, int8_t *v, const int8_t *g, const qfw_rows_move *rows,
                           uint32_t *out)

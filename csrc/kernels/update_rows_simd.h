@@ -1,0 +1,137 @@
+/* The int8 update of rows: which of them are moved how, by update_simd.h. */
+#ifndef QFW_KERNELS_UPDATE_ROWS_SIMD_H
+#define QFW_KERNELS_UPDATE_ROWS_SIMD_H
+
+#include "kernels/update_simd.h"
+
+/* A term that the vectors make: mu = 2^16 - 1 has no two halves, and a code times 2^8 is lifted no
+ * further. */
+static inline bool is_plain(const qfw_coefs *c, size_t i)
+{
+    return c->mu[i] < 0xFFFF && c->left[i] <= 8;
+}
+
+/* The largest |term| of a code, in units of 2^-F; 2^29 if it may be beyond 2^28. |code * mu| <=
+ * 2^23: lifted by up to 5 bits it is not. */
+static inline int32_t reach(const qfw_coefs *c, size_t i)
+{
+    return c->left[i] > 5 ? 1 << 29 : (((128 * c->mu[i]) >> c->right[i]) + 1) * (1 << c->left[i]);
+}
+
+/* Whether rounding, range and terms are what the vectors are for. */
+static inline bool are_plain(const qfw_moves *m)
+{
+    int32_t decays = 0;
+    for (size_t i = 0; i < QFW_LANES; i++) {
+        decays |= m->w.mu[i];
+    }
+    return m->rounding == QFW_STOCHASTIC && decays == 0 && m->hi == -m->lo && m->hi <= 127;
+}
+
+/* reach of terms that the vectors make and that need no clamp, side by side; of others 2^29. */
+static inline void find_reach(const qfw_coefs *c, int32_t *restrict far)
+{
+    for (size_t i = 0; i < QFW_LANES; i++) {
+        const int32_t most = (((128 * c->mu[i]) >> c->right[i]) + 1) * (1 << (c->left[i] & 7));
+        far[i] = (c->mu[i] < 0xFFFF) & (c->left[i] <= 5) ? most : 1 << 29;
+    }
+}
+
+/* Rows whose terms are small steps, whatever their codes. q is 127. */
+QFW_ALWAYS_INLINE void find_quick(const qfw_moves *p, const qfw_moves *s, const bool has_state,
+                                  int32_t *restrict quick)
+{
+    int32_t p_g[QFW_LANES], p_v[QFW_LANES] = {0}, s_g[QFW_LANES] = {0}, s_v[QFW_LANES] = {0};
+    find_reach(&p->g, p_g);
+    if (has_state) {
+        find_reach(&p->v, p_v);
+        find_reach(&s->g, s_g);
+        find_reach(&s->v, s_v);
+    }
+    for (size_t i = 0; i < QFW_LANES; i++) {
+        const int32_t all = p_g[i] | p_v[i] | s_g[i] | s_v[i];
+        quick[i] = (all < 1 << 29) & ((p_g[i] + p_v[i]) >> p->frac < 126);
+    }
+}
+
+/* All rows, with a state or without. */
+QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const qfw_rows_move *rows,
+                                   uint32_t *out, const bool has_state)
+{
+    const qfw_moves *p = rows->move, *s = rows->state;
+    const bool fits = are_plain(p) && (!has_state || are_plain(s));
+    const bool short_range = p->hi != 127 || (has_state && s->hi != 127);
+    const factors p_g = factors_of(&p->g), p_v = factors_of(&p->v);
+    const factors s_g = factors_of(&s->g), s_v = factors_of(&s->v);
+    const vec zero = VEC(set1_epi32)(0);
+    const factor none = {zero, zero};
+    const kind small = {true, has_state, false}, large = {true, has_state, true};
+    const kind still = {false, true, false};
+    task t = {{none, none, VEC(set1_epi32)(32 - p->frac), VEC(set1_epi32)(p->frac),
+               VEC(set1_epi8)((int8_t)p->hi)},
+              {none, none, VEC(set1_epi32)(32 - s->frac), VEC(set1_epi32)(s->frac),
+               VEC(set1_epi8)((int8_t)s->hi)},
+              {zero, zero, zero},
+              {zero, zero, zero}};
+    drawn of_p, of_s;
+    begin_words(&of_p, rows->key, rows->first, rows->count * rows->n);
+    if (has_state) {
+        begin_words(&of_s, rows->state_key, rows->first, rows->count * rows->n);
+    }
+    int32_t quick[QFW_LANES] = {0};
+    if (fits && !short_range) {
+        find_quick(p, s, has_state, quick);
+    }
+    for (size_t k = 0; k < rows->count; k++) {
+        const size_t n = rows->n, at = k * n;
+        int8_t *m_k = m + at, *v_k = has_state ? v + at : NULL;
+        const int8_t *g_k = g + at;
+        if (quick[k] != 0) { /* a block finds that it is of zeros */
+            t.out.lost = t.state_out.most = t.state_out.least = zero;
+            t.p.g = factor_at(&p_g, k);
+            t.p.v = factor_at(&p_v, k);
+            t.s.g = factor_at(&s_g, k);
+            t.s.v = factor_at(&s_v, k);
+            if (has_state && are_zero(g_k, n)) {
+                move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, still);
+            } else {
+                move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, small);
+            }
+            out[k] = is_zero(t.out.lost) ? 0 : 1;
+            out[k] |= has_state && is_outside(&t.state_out, s->hi) ? 2u : 0u;
+            continue;
+        }
+        /* Of what is 0 throughout the scale may be anything. */
+        const bool moved = !are_zero(g_k, n), moving = has_state && !are_zero(v_k, n);
+        if (!fits || (moved && !is_plain(&p->g, k)) || (moving && !is_plain(&p->v, k)) ||
+            (moved && has_state && !is_plain(&s->g, k)) || (moving && !is_plain(&s->v, k))) {
+            out[k] = qfw_update_row(m_k, v_k, g_k, rows, k);
+            continue;
+        }
+        out[k] = 0;
+        if (!moving && !moved && !short_range) {
+            hold(m_k, n);
+            continue;
+        }
+        t.out.lost = t.out.most = t.out.least = zero;
+        t.state_out = t.out;
+        t.p.g = moved ? factor_at(&p_g, k) : none;
+        t.p.v = moving ? factor_at(&p_v, k) : none;
+        t.s.g = moved ? factor_at(&s_g, k) : none;
+        t.s.v = moving ? factor_at(&s_v, k) : none;
+        const int32_t far = (moved ? reach(&p->g, k) : 0) + (moving ? reach(&p->v, k) : 0);
+        const int32_t state_far =
+            (moved && has_state ? reach(&s->g, k) : 0) | (moving ? reach(&s->v, k) : 0);
+        if (short_range || far >> p->frac >= 126 || state_far >= 1 << 29) {
+            move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, large);
+        } else if (moved) {
+            move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, small);
+        } else if (has_state) {
+            move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, still);
+        }
+        out[k] |= is_outside(&t.out, p->hi) ? 1u : 0u;
+        out[k] |= has_state && is_outside(&t.state_out, s->hi) ? 2u : 0u;
+    }
+}
+
+#endif
