@@ -40,8 +40,7 @@ static inline bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n,
 #endif
 
 /* The same of one row, where kernels are called by name: its columns have scales at `from`, codes the one
- * of `to`; without seeds, ReLU
- * and absmaxes to 16 bits too. The codes may lie over the sums. */
+ * of `to`; without seeds, ReLU and absmaxes to 16 bits too. The codes may lie over the sums. */
 bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *finish, const float *from,
                       const qfw_tensor *to, const qfw_code_rule *rule, void *codes,
                       uint64_t *saturated);
