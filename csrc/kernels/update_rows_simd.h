@@ -33,7 +33,8 @@ static inline void find_reach(const qfw_coefs *c, int32_t *restrict far)
 {
     for (size_t i = 0; i < QFW_LANES; i++) {
         const int32_t most = (((128 * c->mu[i]) >> c->right[i]) + 1) * (1 << (c->left[i] & 7));
-        far[i] = (c->mu[i] < 0xFFFF) & (c->left[i] <= 5) ? most : 1 << 29;
+        const bool made = c->mu[i] < 0xFFFF && c->left[i] <= 5;
+        far[i] = made ? most : 1 << 29;
     }
 }
 
