@@ -15,6 +15,13 @@ void *memcpy(void *restrict to, const void *restrict from, size_t n)
     uint8_t *t = to;
     const uint8_t *f = from;
     if ((((uintptr_t)t | (uintptr_t)f) & 3) == 0) {
+        for (; n >= 16; n -= 16, t += 16, f += 16) {
+            const word *from4 = (const word *)(const void *)f;
+            word *to4 = (word *)(void *)t;
+            const word a = from4[0], b = from4[1], c = from4[2], d = from4[3];
+            to4[0] = a, to4[1] = b, to4[2] = c, to4[3] = d;
+            FENCE(t);
+        }
         for (; n >= 4; n -= 4, t += 4, f += 4) {
             *(word *)(void *)t = *(const word *)(const void *)f;
             FENCE(t);
