@@ -173,10 +173,19 @@
 /* What runs once, or hardly ever: made small, and apart from what calls it. */
 #if defined(__GNUC__)
 #define QFW_COLD __attribute__((cold, noinline))
+#define QFW_NOINLINE __attribute__((noinline))                  /* with a stack of its own */
 #define QFW_INLINE static inline __attribute__((always_inline)) /* once in what is hot, or nearly */
 #else
 #define QFW_COLD
+#define QFW_NOINLINE
 #define QFW_INLINE static inline
+#endif
+
+/* The same where one plan has few callers of it; a core for any plan has many, and little flash. */
+#if QFW_ANY_PLAN
+#define QFW_INLINE_ALONE static inline
+#else
+#define QFW_INLINE_ALONE QFW_INLINE
 #endif
 
 /* How much is worked on at a time, which bits do not depend on: elements that are decoded and

@@ -2,6 +2,7 @@
 #ifndef QFW_BASE_RANDOM_H
 #define QFW_BASE_RANDOM_H
 
+#include "base/config.h"
 #include "base/fixed.h"
 #include "include/qfw.h"
 
@@ -14,7 +15,7 @@ static inline uint32_t qfw_mix(uint32_t x)
     return x ^ (x >> 16);
 }
 
-static inline uint32_t qfw_draw(const qfw_key *key, uint32_t i)
+QFW_INLINE_ALONE uint32_t qfw_draw(const qfw_key *key, uint32_t i)
 {
     uint32_t x = qfw_add32(key->k0, qfw_mul32(i, 0x9E3779B9u));
     x ^= x >> 16;
@@ -36,7 +37,7 @@ typedef struct {
     uint32_t a, b;
 } qfw_draw_pair;
 
-static inline qfw_draw_pair qfw_block_draw(const qfw_key *key, uint64_t element)
+QFW_INLINE_ALONE qfw_draw_pair qfw_block_draw(const qfw_key *key, uint64_t element)
 {
     const uint32_t j = (uint32_t)(element >> 5);
     const uint32_t twice = qfw_add32(j, j);

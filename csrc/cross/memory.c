@@ -40,6 +40,11 @@ void *memset(void *to, int byte, size_t n)
     const word four = 0x01010101u * b;
     uint8_t *t = to;
     if (((uintptr_t)t & 3) == 0) {
+        for (; n >= 16; n -= 16, t += 16) {
+            word *to4 = (word *)(void *)t;
+            to4[0] = to4[1] = to4[2] = to4[3] = four;
+            FENCE(t);
+        }
         for (; n >= 4; n -= 4, t += 4) {
             *(word *)(void *)t = four;
             FENCE(t);

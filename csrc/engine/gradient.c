@@ -183,7 +183,7 @@ static void move_tiles(const qfw_call *call, sizes s, const qfw_step_rows *step)
 }
 
 /* A device's parameters that are of the usual kind; false: it is not, and nothing was done. */
-static bool move_rows(const qfw_call *call, sizes s)
+QFW_INLINE bool move_rows(const qfw_call *call, sizes s)
 {
     const qfw_operand *e = &call->at[1], *x = &call->at[2];
     const bool bias = !qfw_has(call, 2), single = is_single(call, s);

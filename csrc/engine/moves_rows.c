@@ -106,7 +106,7 @@ static uint32_t largest_sum(const int32_t *sums, ptrdiff_t n)
     return most;
 }
 
-static bool is_without_range(const qfw_operand *t, ptrdiff_t at)
+QFW_INLINE bool is_without_range(const qfw_operand *t, ptrdiff_t at)
 {
     return is_one(t->t.scale[at]) && qfw_has_no_range(t, at);
 }

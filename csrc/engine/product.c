@@ -299,14 +299,14 @@ void qfw_product_mask(const qfw_call *call, ptrdiff_t row, qfw_finish *f)
     }
 }
 
-/* All sums at once, and what they leave. */
-static void accumulate(const qfw_call *call)
+/* What follows all sums, which are there: a function of its own, whose frame is not on the stack
+ * while they are made. */
+QFW_NOINLINE static void follow(const qfw_call *call)
 {
     const qfw_operand *acc = &call->at[0];
     const sizes all = sizes_of(call);
     const ptrdiff_t wide = scaled_by_column(call) ? all.n : 1;
     const ptrdiff_t blocks = scaled_by_row(call) ? all.m : 1, rows = all.m / blocks;
-    qfw_product_sums(call, 0, all.m, acc->t.codes);
     memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
     for (ptrdiff_t i = 0; i < blocks; i++) {
         qfw_finish f = qfw_product_finish(call, call->at[1].t.scale[i], acc->t.scale + i * wide,
@@ -324,6 +324,7 @@ qfw_status qfw_op_product_s32(const qfw_call *call)
     if (requantizes(call)) {
         return qfw_product_requantize(call);
     }
-    accumulate(call);
+    qfw_product_sums(call, 0, sizes_of(call).m, call->at[0].t.codes);
+    follow(call);
     return QFW_OK;
 }

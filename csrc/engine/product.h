@@ -110,7 +110,7 @@ static inline ptrdiff_t patches_at(const qfw_call *call)
 /* ---- product.c ---- */
 
 /* Sums of the matrix rows first .. first + m - 1. */
-void qfw_product_sums(const qfw_call *call, ptrdiff_t first, ptrdiff_t m, void *out);
+QFW_NOINLINE void qfw_product_sums(const qfw_call *call, ptrdiff_t first, ptrdiff_t m, void *out);
 
 /* What follows the sums of rows that share scales, a's being s_a. Sets sigma. */
 qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax);

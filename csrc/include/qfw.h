@@ -470,8 +470,7 @@ const qfw_kernels *qfw_host_kernels(qfw_isa isa);
 
 /* The compiler that built the core, static. */
 const char *qfw_host_compiler(void);
-/* Multiply-accumulates of numbers of so many bits (8, 16; 32: floats) in a loop of the ISA's best
- * instruction, which waits for nothing: how long it takes is the CPU's limit. 0: not known. */
+/* How many MACs of so many bits (8, 16; 32: floats) a loop of the ISA's best instruction made; or 0. */
 uint64_t qfw_host_peak(qfw_isa isa, uint32_t width, uint64_t rounds);
 
 /* Sets this thread's float mode to round-to-nearest without flush-to-zero and returns the mode it
@@ -495,8 +494,7 @@ const qfw_ops *qfw_host_pool_ops(const qfw_host_pool *pool);
 void qfw_host_pool_least(qfw_host_pool *pool, ptrdiff_t work);
 /* Brings rows of a tensor together in the arena, where the last walk, over so many, left them apart. */
 void qfw_host_pool_gather(qfw_host_pool *pool, const qfw_net *net, uint32_t tensor, uint32_t rows);
-/* How many operations were split so far. */
-size_t qfw_host_pool_splits(const qfw_host_pool *pool);
+size_t qfw_host_pool_splits(const qfw_host_pool *pool); /* operations that were split so far */
 void qfw_host_pool_close(qfw_host_pool *pool);
 
 /* Finds the operands of steps of `rows` rows once, in *bytes that are kept, aligned to 64, for a net

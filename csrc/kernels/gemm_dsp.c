@@ -158,7 +158,7 @@ static inline void widen(const int8_t *a, size_t terms, uint32_t *x)
  * before it; n >= 2. */
 static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
 {
-    enum { MOST = 256 };
+    enum { MOST = 64 };
     uint32_t x[MOST / 2];
     const int8_t *b = g->b;
     const size_t last = g->n - 1;
@@ -172,13 +172,13 @@ static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
                       g->b_col};
         widen(a, whole, x);
         if (whole != 0) {
-            run_pairs(some, b);
+            run_pairs(&some, b);
         }
         if (whole != 0 && g->n % 2 != 0) {
             some.out = two;
             some.keep = 0;
             some.n = 1;
-            run_pairs(some, b + (last - 1) * g->b_col);
+            run_pairs(&some, b + (last - 1) * g->b_col);
             put(out + last, two[1], add);
         }
         for (size_t i = whole; i < terms; i++) {
@@ -192,7 +192,7 @@ static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
  * a multiple of four, with those before them; n >= 4. */
 static void row_across(const qfw_gemm *g, const void *a, int32_t *out)
 {
-    enum { MOST = 256 };
+    enum { MOST = 64 };
     int16_t wide[MOST];
     const size_t part = g->a_width == 8 ? MOST : g->k, over = g->n % 4;
     const int8_t *b = g->b;

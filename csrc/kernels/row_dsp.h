@@ -75,12 +75,13 @@ typedef struct {
 ALL_PAIRS(pairs_aligned, LOAD_ALIGNED)
 ALL_PAIRS(pairs_anywhere, LOAD_ANYWHERE)
 
-static inline void run_pairs(pairs p, const int8_t *b)
+/* `out` and `n` are used up. */
+static inline void run_pairs(pairs *p, const int8_t *b)
 {
-    if ((((uintptr_t)b | p.next) & 3u) == 0) {
-        pairs_aligned(&p, b);
+    if ((((uintptr_t)b | p->next) & 3u) == 0) {
+        pairs_aligned(p, b);
     } else {
-        pairs_anywhere(&p, b);
+        pairs_anywhere(p, b);
     }
 }
 

@@ -1,4 +1,4 @@
-"""Writes the cases of tests/gold as C constants (gold.h):  gold.py OUT [--plant SUITE]
+"""Writes cases of tests/gold as C constants (gold.h):  gold.py OUT SUITE ... [--plant SUITE]
 
 With --plant one expected result of that suite is wrong, and a run must say so.
 """
@@ -40,7 +40,7 @@ class Pool:
         return f"{self.name} + {self.places[key]}"
 
     def text(self) -> str:
-        literals = [self.literal(v) for v in self.numbers] or ["0"]
+        literals = [self.literal(v) for v in self.numbers] or ["0"]  # of empty data alone
         rows = [", ".join(literals[i : i + 8]) for i in range(0, len(literals), 8)]
         return f"static const {self.ctype} {self.name}[] = {{\n    " + ",\n    ".join(rows) + "};\n"
 
@@ -66,7 +66,8 @@ class Pools:
         return self.by_width[32].add(words)
 
     def text(self) -> str:
-        return "\n".join(p.text() for p in [*self.by_width.values(), self.int32])
+        pools = [*self.by_width.values(), self.int32]
+        return "\n".join(p.text() for p in pools if p.places)  # those that a case points into
 
 
 def braces(items: Iterable[object]) -> str:
@@ -235,13 +236,18 @@ def plant(suite: str, cases: list[Case]) -> None:
     expected[-1] ^= 1
 
 
-def c_text(planted: str | None) -> str:
+def c_text(chosen: set[str], planted: str | None) -> str:
     present = {f.stem for f in GOLD.glob("*.json") if not f.stem.startswith(("plan_", "net_"))}
     if present != SUITES.keys():
         raise SystemExit(f"tests/gold and SUITES differ in {sorted(present ^ SUITES.keys())}")
     pools = Pools()
     tables = []
     for suite, (ctype, initializer) in SUITES.items():
+        if suite not in chosen:
+            tables.append(
+                f"const {ctype} gold_{suite}[1];\nconst unsigned gold_{suite}_count = 0;\n"
+            )
+            continue
         cases: list[Case] = json.loads((GOLD / f"{suite}.json").read_text())["cases"]
         if suite == planted:
             plant(suite, cases)
@@ -256,9 +262,10 @@ def c_text(planted: str | None) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
+    parser.add_argument("suites", choices=SUITES, metavar="SUITE", nargs="+")
     parser.add_argument("--plant", choices=SUITES, metavar="SUITE")
     arguments = parser.parse_args()
-    arguments.out.write_text(c_text(arguments.plant))
+    arguments.out.write_text(c_text(set(arguments.suites), arguments.plant))
 
 
 if __name__ == "__main__":
