@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from pyqfw import bench_mcu
+
 
 def load() -> ModuleType:
     file = Path(__file__).with_name("budgets.py")
@@ -31,6 +33,12 @@ ALLOWED = json.loads(BUDGETS.FILE.read_text())
 @pytest.mark.parametrize("kind", BUDGETS.KINDS)
 def test_within_budget(kind: str, core: str) -> None:
     assert BUDGETS.grown(BUDGETS.measured(kind, core), ALLOWED[kind][core]) == []
+
+
+def test_a_digit_is_learnt_within_the_bar() -> None:
+    """The mean of a hundred: MLP 64-32-10, int8, fused, plain SGD, a Cortex-M4 without FPU."""
+    cases = (c for c in bench_mcu.cases() if c.name == "MLP 64-32-10 step, batch 1, SGD")
+    assert next(cases).count() <= 45_000
 
 
 def test_what_grows_is_named() -> None:
