@@ -71,8 +71,11 @@ def _instructions(cost: Cost) -> list[str]:
     return [*lines, *(f"  {n:<{width}} {n_:>10.0f}  {layer}" for n, layer, n_ in names)]
 
 
+PROGRAM = 64  # bytes of stack around a step: frames of a program like main.c, and of the reset
+
+
 def ram_of(plan: Plan, stack: int | None) -> dict[str, int | None]:
-    """The arena by what it is for, the caller's rows, the stack."""
+    """The arena by what it is for, the caller's rows, the stack; `stack`: what a step took."""
     layout, program = plan.layout, plan.program
     labels = 0 if program.labels is None else program.labels.size
     row = program.input.size + program.output.size + labels
@@ -81,7 +84,7 @@ def ram_of(plan: Plan, stack: int | None) -> dict[str, int | None]:
         "wires, errors, scratch": layout.arena_bytes - layout.persistent_bytes,
         "the core": NET_BYTES,
         "samples, labels, outputs": 4 * row,
-        "stack": stack,
+        "stack": None if stack is None else stack + PROGRAM,
     }
 
 
