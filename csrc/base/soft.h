@@ -34,14 +34,14 @@ static inline uint32_t qfw_soft_near(uint64_t p, uint32_t *exp)
         *exp = qfw_add32(*exp, 1);
     }
     p += 0x7FFFFFFFu + (uint32_t)(p >> 32 & 1);
-    return qfw_add32(*exp << 23, (uint32_t)(p >> 32));
+    return qfw_add32(qfw_mul32(*exp, 1u << 23), (uint32_t)(p >> 32));
 }
 
 /* Those of a * b, b being those of a scale; *exp is beyond 252 for every other product. */
 static inline uint32_t qfw_soft_times(qfw_soft_factor a, uint32_t b, uint32_t *exp)
 {
     *exp = qfw_add32(a.exp, b >> 23);
-    return qfw_soft_near(qfw_mul64(a.mant, b << 8 | 0x80000000u), exp);
+    return qfw_soft_near(qfw_mul64(a.mant, (b & 0x7FFFFFu) << 8 | 0x80000000u), exp);
 }
 
 /* mant 2^exp to the nearest float, ties to even; at least 2^-126, or 0. Infinite above. */

@@ -26,14 +26,14 @@ static inline qfw_ratio_to qfw_ratio_to_of(float to)
  * short of the quotient by less than n / 2^32, so it is q or q - 1; the remainder, below 2 m_out, tells. */
 static inline uint32_t qfw_ratio_mult(uint32_t from, const qfw_ratio_to *to, uint32_t *down)
 {
-    uint32_t n = (from << 8 | 0x80000000u) >> 1;
+    uint32_t n = ((from & 0x7FFFFFu) << 8 | 0x80000000u) >> 1;
     *down = qfw_sub32(to->exp, from >> 23);
     if (n < to->mant) {
         n <<= 1;
         *down = qfw_add32(*down, 1);
     }
     const uint32_t q = qfw_mulhi(n, to->recip), over = to->mant >> 7;
-    return q + (qfw_sub32(n << 23, qfw_mul32(q, over)) >= over ? 1u : 0u);
+    return q + (qfw_sub32(qfw_mul32(n, 1u << 23), qfw_mul32(q, over)) >= over ? 1u : 0u);
 }
 
 #endif
