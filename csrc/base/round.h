@@ -162,12 +162,12 @@ static inline int32_t qfw_round_quotient(float x, const qfw_divisor *s, qfw_roun
  * halved. */
 static inline int32_t qfw_nearest_quotient(float x, const qfw_divisor *s)
 {
-    const uint32_t bits = qfw_bits_f32(x), twice = (bits & 0x7FFFFFFFu) << 1;
+    const uint32_t bits = qfw_bits_f32(x), twice = qfw_mul32(bits, 2);
     if (twice == 0) {
         return 0;
     }
     const uint32_t k = qfw_sub32((uint32_t)(s->exp + 179), twice >> 24);
-    const uint32_t h = qfw_mulhi((bits & 0x7FFFFFu) << 8 | 0x80000000u, s->recip);
+    const uint32_t h = qfw_mulhi(qfw_mul32(twice, 1u << 7) | 0x80000000u, s->recip);
     if (qfw_sub32(k, 12) > 17 || ((h + 1) & 0xFFFu) == 0) {
         return qfw_round_quotient(x, s, QFW_HALF_AWAY, 0);
     }

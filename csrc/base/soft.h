@@ -41,7 +41,7 @@ static inline uint32_t qfw_soft_near(uint64_t p, uint32_t *exp)
 static inline uint32_t qfw_soft_times(qfw_soft_factor a, uint32_t b, uint32_t *exp)
 {
     *exp = qfw_add32(a.exp, b >> 23);
-    return qfw_soft_near(qfw_mul64(a.mant, (b & 0x7FFFFFu) << 8 | 0x80000000u), exp);
+    return qfw_soft_near(qfw_mul64(a.mant, qfw_mul32(b, 1u << 8) | 0x80000000u), exp);
 }
 
 /* mant 2^exp to the nearest float, ties to even; at least 2^-126, or 0. Infinite above. */

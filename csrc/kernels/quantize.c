@@ -106,12 +106,12 @@ static uint32_t largest_of(const float *x, size_t n)
 {
     uint32_t most = 0;
     for (const float *end = x + n; x < end; x++) {
-        const uint32_t bits = qfw_bits_f32(*x) & 0x7FFFFFFFu;
-        if (bits > most) {
-            most = bits;
+        const uint32_t twice = qfw_mul32(qfw_bits_f32(*x), 2);
+        if (twice > most) {
+            most = twice;
         }
     }
-    return most;
+    return most >> 1;
 }
 
 static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_encoding *how,

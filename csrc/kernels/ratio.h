@@ -26,7 +26,7 @@ static inline qfw_ratio_to qfw_ratio_to_of(float to)
  * short of the quotient by less than n / 2^32, so it is q or q - 1; the remainder, below 2 m_out, tells. */
 static inline uint32_t qfw_ratio_mult(uint32_t from, const qfw_ratio_to *to, uint32_t *down)
 {
-    uint32_t n = ((from & 0x7FFFFFu) << 8 | 0x80000000u) >> 1;
+    uint32_t n = (qfw_mul32(from, 1u << 8) | 0x80000000u) >> 1;
     *down = qfw_sub32(to->exp, from >> 23);
     if (n < to->mant) {
         n <<= 1;
