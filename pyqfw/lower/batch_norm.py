@@ -17,13 +17,13 @@ from .norm import (
     EPS,
     FRACTION,
     POSITIONS,
-    affine_gradients,
+    Normalization,
     back_steps,
     eps_of,
     fits,
     fraction,
-    made_normal,
     one_scale,
+    seeds_for,
 )
 from .operands import accumulator, by_matrix_row, per_tensor
 from .tape import Tape, Taped
@@ -35,7 +35,9 @@ CUMULATIVE = 2
 BY_COLUMN_FLAG = 4  # of a product: a scale for each column of its sums
 
 
-class _BatchNorm:
+class _BatchNorm(Normalization):
+    kernel = "batch_norm"
+
     def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
         layer = _layer(node)
         if not layer.track_running_stats:
@@ -45,24 +47,67 @@ class _BatchNorm:
                 f"or nn.GroupNorm"
             )
         if tape.training and not node.frozen:
-            return _normalized(tape, node, x)
+            return self._normalized(tape, node, x)
         return _folded(tape, node, x)
 
     def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
-        """The error is propagated before gamma is updated."""
-        node = taped.node
-        if node.frozen:
+        if taped.node.frozen:
             return _fold_back(back, taped, error) if deeper else error
-        stored = back.stored(taped, error)
-        dx = error
-        if deeper:
-            sym = node.policy.prop == "sym"
-            dx = _back_s32(back, taped, stored) if sym else _back_f32(back, taped, stored)
-            dx.channels = taped.x.channels
-        if taped.learns:
-            sums = Sums(_channels(node), 1, _positions(node), diagonal=True)
-            affine_gradients(back, taped, stored, _normal(back, taped), sums)
+        return super().backward(back, taped, error, deeper)
+
+    def params(self, node: Node) -> dict[int, int | float]:
+        return {EPS: eps_of(node), POSITIONS: _positions(node)}
+
+    def across(self, node: Node) -> Sums:
+        return Sums(_channels(node), 1, _positions(node), diagonal=True)
+
+    def sums(
+        self, tape: Tape, node: Node, x: Tensor, affine: tuple[Tensor | None, ...], name: str
+    ) -> Op:
+        (weight, bias), path = affine, node.path
+        f = fraction(tape.batch * _positions(node), 1)
+        by_column = weight is not None or bias is not None
+        y = accumulator(name, node.out_shape, False, by_column, _positions(node))
+        seeds = seeds_for(bias, path, _channels(node))
+        places = (y, _codes(tape, node, x), weight, bias, seeds)
+        params = {FRACTION: f, **self.params(node)}
+        op = Op("batch_norm_s32", path, places, params, writes=(0, 4))
+        op.note = f"{f} bits of fraction"
+        return op
+
+    def error_s32(self, back: Backward, taped: Taped, error: Tensor) -> Tensor:
+        node, positions = taped.node, _positions(taped.node)
+        e, x = (_codes(back.tape, node, t) for t in (error, taped.x))
+        assert e.fmt is not None
+        dx = accumulator(f"{node.path}:dX", node.in_shape, False, True, positions)
+        params = {**back_steps(back.tape.batch * positions, e.fmt.bits), **self.params(node)}
+        places = (dx, e, x, taped.parameters.get("weight"))
+        back.ops.append(Op("batch_norm_back_s32", node.path, places, params))
         return dx
+
+    def _normalized(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
+        """In a step, over the rows of the micro-batch."""
+        if tape.batch * _positions(node) == 1:
+            raise QfwError(
+                f"layer '{node.path}', {node.layer}: a step of one row has one value a channel, "
+                f"which has no variance: choose a batch of 2 rows or more in a micro-batch, "
+                f"nn.GroupNorm or nn.LayerNorm, or freeze the layer with requires_grad_(False)"
+            )
+        wire = _arranged(tape, node, x)
+        order = _own_order(node, wire)
+        parameters = {p.name: tape.parameter(node, p.name, order) for p in node.layer.parameters()}
+        running = [tape.statistic(node, b, order) for b in node.layer.buffers()]
+        affine = parameters.get("weight"), parameters.get("bias")
+        op = self.made(tape, node, wire, affine, f"{node.path}:sums")
+        op.places += (None,) * (5 - len(op.places)) + tuple(running)
+        op.writes = (0, 4, 5, 6, 7)
+        op.params |= _momentum(node)
+        op.flags = CUMULATIVE if _layer(node).momentum is None else 0
+        tape.ops.append(op)
+        y = op.used[0]
+        y.channels = wire.channels
+        tape.taped.append(Taped(node, wire, y, parameters))
+        return tape.made(node, y)
 
 
 BATCH_NORM = _BatchNorm()
@@ -95,33 +140,6 @@ def _own_order(node: Node, x: Tensor) -> int:
 # --- in a step ------------------------------------------------------------------------------------
 
 
-def _normalized(tape: Tape, node: Node, x: Tensor) -> Tensor:
-    rows = tape.batch * _positions(node)
-    if rows == 1:
-        raise QfwError(
-            f"layer '{node.path}', {node.layer}: a step of one row has one value a channel, which "
-            f"has no variance: choose a batch of 2 rows or more in a micro-batch, nn.GroupNorm or "
-            f"nn.LayerNorm, or freeze the layer with requires_grad_(False)"
-        )
-    wire = _arranged(tape, node, x)
-    order = _own_order(node, wire)
-    parameters = {p.name: tape.parameter(node, p.name, order) for p in node.layer.parameters()}
-    running = [tape.statistic(node, b, order) for b in node.layer.buffers()]
-    sym = node.policy.forward == "sym"
-    lowered = _normalize_s32 if sym else _normalize_f32
-    affine = parameters.get("weight"), parameters.get("bias")
-    op = lowered(tape, node, wire, *affine, f"{node.path}:sums")
-    op.places += (None,) * (5 - len(op.places)) + tuple(running)
-    op.writes = (0, 4, 5, 6, 7)
-    op.params |= _momentum(node)
-    op.flags = CUMULATIVE if _layer(node).momentum is None else 0
-    tape.ops.append(op)
-    y = op.used[0]
-    y.channels = wire.channels
-    tape.taped.append(Taped(node, wire, y, parameters))
-    return tape.made(node, y)
-
-
 def _momentum(node: Node) -> dict[int, int | float]:
     """As float32 numbers, 0 where they are below the normal ones."""
     momentum = _layer(node).momentum
@@ -130,10 +148,6 @@ def _momentum(node: Node) -> dict[int, int | float]:
     tiny = np.finfo(np.float32).tiny
     both = {MOMENTUM: momentum, REST: 1.0 - momentum}
     return {at: value if np.float32(value) >= tiny else 0.0 for at, value in both.items()}
-
-
-def _params(node: Node, more: dict[int, int | float] | None = None) -> dict[int, int | float]:
-    return {**(more or {}), EPS: eps_of(node), POSITIONS: _positions(node)}
 
 
 def _codes(tape: Tape, node: Node, t: Tensor) -> Tensor:
@@ -155,61 +169,6 @@ def _codes(tape: Tape, node: Node, t: Tensor) -> Tensor:
             f"one mean: choose {legal}fewer bits for {t.role}s"
         )
     return codes
-
-
-def _normalize_s32(
-    tape: Tape, node: Node, x: Tensor, weight: Tensor | None, bias: Tensor | None, name: str
-) -> Op:
-    path, columns = node.path, _channels(node)
-    f = fraction(tape.batch * _positions(node), 1)
-    by_column = weight is not None or bias is not None
-    y = accumulator(name, node.out_shape, False, by_column, _positions(node))
-    scratch = Tensor(f"{path} seeds", (5 * columns,), "scratch") if bias is not None else None
-    places = (y, _codes(tape, node, x), weight, bias, scratch)
-    op = Op("batch_norm_s32", path, places, _params(node, {FRACTION: f}), writes=(0, 4))
-    op.note = f"{f} bits of fraction"
-    return op
-
-
-def _normalize_f32(
-    tape: Tape, node: Node, x: Tensor, weight: Tensor | None, bias: Tensor | None, name: str
-) -> Op:
-    make, path = tape.operands, node.path
-    y = Tensor(name, node.out_shape, "scratch", Float32(), rows=True)
-    gamma, beta = (None if t is None else make.floats(t, path) for t in (weight, bias))
-    return Op("batch_norm_f32", path, (y, make.floats(x, path), gamma, beta), _params(node))
-
-
-def _normal(back: Backward, taped: Taped) -> Tensor | None:
-    """x^ again, for the gradient of gamma: nothing is kept from forward but the wire."""
-    node = taped.node
-    if "weight" not in taped.parameters:
-        return None
-    sym = node.policy.weight_grad == "sym"
-    name = f"{node.path}:normal" + (" sums" if sym else "")
-    op = (_normalize_s32 if sym else _normalize_f32)(back.tape, node, taped.x, None, None, name)
-    return made_normal(back, taped, op, sym)
-
-
-def _back_f32(back: Backward, taped: Taped, error: Tensor) -> Tensor:
-    node, make, path = taped.node, back.operands, taped.node.path
-    dx = Tensor(f"{path}:dX", node.in_shape, "scratch", Float32(), rows=True)
-    weight = taped.parameters.get("weight")
-    gamma = None if weight is None else make.floats(weight, path)
-    places = (dx, make.floats(error, path), make.floats(taped.x, path), gamma)
-    back.ops.append(Op("batch_norm_back_f32", path, places, _params(node)))
-    return dx
-
-
-def _back_s32(back: Backward, taped: Taped, error: Tensor) -> Tensor:
-    node, positions = taped.node, _positions(taped.node)
-    e, x = (_codes(back.tape, node, t) for t in (error, taped.x))
-    assert e.fmt is not None
-    dx = accumulator(f"{node.path}:dX", node.in_shape, False, True, positions)
-    params = _params(node, back_steps(back.tape.batch * positions, e.fmt.bits))
-    places = (dx, e, x, taped.parameters.get("weight"))
-    back.ops.append(Op("batch_norm_back_s32", node.path, places, params))
-    return dx
 
 
 # --- with statistics that are known: y = a x + b --------------------------------------------------

@@ -53,7 +53,95 @@ def form_of(node: Node) -> Form:
     return Form(prod(layer.shape), prod(shape) // prod(layer.shape))
 
 
-class _Norm:
+class Normalization:
+    """What LayerNorm, GroupNorm and BatchNorm share: each has operations of its own, `kernel`_s32,
+    `kernel`_f32 and, for the way back, `kernel`_back_s32 and `kernel`_back_f32."""
+
+    kernel: str
+
+    def params(self, node: Node) -> dict[int, int | float]:
+        """Of each of these operations."""
+        raise NotImplementedError
+
+    def sums(
+        self, tape: Tape, node: Node, x: Tensor, affine: tuple[Tensor | None, ...], name: str
+    ) -> Op:
+        """The forward in integers; affine: gamma and beta."""
+        raise NotImplementedError
+
+    def error_s32(self, back: Backward, taped: Taped, error: Tensor) -> Tensor:
+        """The error of the input, in integers."""
+        raise NotImplementedError
+
+    def across(self, node: Node) -> Sums:
+        """What the gradients of gamma and beta are summed over."""
+        raise NotImplementedError
+
+    def made(
+        self, tape: Tape, node: Node, x: Tensor, affine: tuple[Tensor | None, ...], name: str
+    ) -> Op:
+        """The forward in the policy's arithmetic."""
+        lowered = self.sums if node.policy.forward == "sym" else self._floats
+        return lowered(tape, node, x, affine, name)
+
+    def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
+        """The error is propagated before gamma is updated."""
+        node = taped.node
+        stored = back.stored(taped, error)
+        dx = error
+        if deeper:
+            lowered = self.error_s32 if node.policy.prop == "sym" else self._error_f32
+            dx = lowered(back, taped, stored)
+            dx.channels = taped.x.channels
+        if taped.learns:
+            normal = self._normal(back, taped)
+            for name, x in (("weight", normal), ("bias", None)):
+                if name in taped.parameters:
+                    p, sums = taped.parameters[name], self.across(node)
+                    back.gradients.lower(back.tape, back.ops, node, p, stored, x, sums)
+        return dx
+
+    def _floats(
+        self, tape: Tape, node: Node, x: Tensor, affine: tuple[Tensor | None, ...], name: str
+    ) -> Op:
+        make, path = tape.operands, node.path
+        y = Tensor(name, node.out_shape, "scratch", Float32(), rows=True)
+        gamma, beta = (None if t is None else make.floats(t, path) for t in affine)
+        places = (y, make.floats(x, path), gamma, beta)
+        return Op(f"{self.kernel}_f32", path, places, self.params(node))
+
+    def _normal(self, back: Backward, taped: Taped) -> Tensor | None:
+        """x^ again, for the gradient of gamma: nothing is kept from forward but the wire."""
+        node = taped.node
+        if "weight" not in taped.parameters:
+            return None
+        sym = node.policy.weight_grad == "sym"
+        name = f"{node.path}:normal" + (" sums" if sym else "")
+        lowered = self.sums if sym else self._floats
+        op = lowered(back.tape, node, taped.x, (None, None), name)
+        sums = op.used[0]
+        sums.channels = taped.x.channels
+        back.ops.append(op)
+        if not sym:
+            return sums
+        normal = Tensor(f"{node.path}:normal", node.out_shape, "scratch", NORMAL, rows=True)
+        normal.channels = sums.channels
+        back.ops.append(convert(sums, normal, node.path))
+        return normal
+
+    def _error_f32(self, back: Backward, taped: Taped, error: Tensor) -> Tensor:
+        node, make, path = taped.node, back.operands, taped.node.path
+        dx = Tensor(f"{path}:dX", node.in_shape, "scratch", Float32(), rows=True)
+        weight = taped.parameters.get("weight")
+        gamma = None if weight is None else make.floats(weight, path)
+        places = (dx, make.floats(error, path), make.floats(taped.x, path), gamma)
+        back.ops.append(Op(f"{self.kernel}_back_f32", path, places, self.params(node)))
+        return dx
+
+
+class _Norm(Normalization):
+    kernel = "normalize"
+
     def forward(self, tape: Tape, node: Node, x: Tensor) -> Tensor:
         form = form_of(node)
         channels = 0
@@ -64,54 +152,57 @@ class _Norm:
         wire = tape.arranged(x, node.in_shape, channels, node.path)
         inner = 0 if form.groups else wire.channels
         parameters = {p.name: tape.parameter(node, p.name, inner) for p in node.layer.parameters()}
-        weight, bias = parameters.get("weight"), parameters.get("bias")
-        sym = node.policy.forward == "sym"
-        lowered = _normalize_s32 if sym else _normalize_f32
-        op = lowered(tape, node, wire, weight, bias, f"{node.path}:sums")
+        affine = parameters.get("weight"), parameters.get("bias")
+        op = self.made(tape, node, wire, affine, f"{node.path}:sums")
         tape.ops.append(op)
         y = op.used[0]
         y.channels = wire.channels
         tape.taped.append(Taped(node, wire, y, parameters))
         return tape.made(node, y)
 
-    def backward(self, back: Backward, taped: Taped, error: Tensor, deeper: bool) -> Tensor:
-        """The error is propagated before gamma is updated."""
-        node = taped.node
-        stored = back.stored(taped, error)
-        dx = error
-        if deeper:
-            sym = node.policy.prop == "sym"
-            dx = _back_s32(back, taped, stored) if sym else _back_f32(back, taped, stored)
-            dx.channels = taped.x.channels
-        if taped.learns:
-            form = form_of(node)
-            sums = Sums(form.columns, 1, form.positions, diagonal=True)
-            affine_gradients(back, taped, stored, _normal(back, taped), sums)
+    def params(self, node: Node) -> dict[int, int | float]:
+        form = form_of(node)
+        groups = {GROUPS: form.groups} if form.groups else {}
+        return {EPS: eps_of(node), POSITIONS: form.positions, **groups}
+
+    def across(self, node: Node) -> Sums:
+        form = form_of(node)
+        return Sums(form.columns, 1, form.positions, diagonal=True)
+
+    def sums(
+        self, tape: Tape, node: Node, x: Tensor, affine: tuple[Tensor | None, ...], name: str
+    ) -> Op:
+        (weight, bias), form, path = affine, form_of(node), node.path
+        codes = _row_codes(tape, node, x)
+        gamma = None if weight is None else tape.operands.codes(weight, path)
+        most = 1 if gamma is None or gamma.fmt is None else largest(gamma.fmt.bits)
+        f = fraction(form.length, most)
+        by_column = bias is not None or (gamma is not None and gamma.layout(1).n_scales > 1)
+        y = accumulator(name, node.out_shape, False, by_column, form.positions)
+        places = (y, codes, gamma, bias, seeds_for(bias, path, form.columns))
+        params = {FRACTION: f, **self.params(node)}
+        op = Op("normalize_s32", path, places, params, writes=(0, 4))
+        op.note = f"{f} bits of fraction"
+        return op
+
+    def error_s32(self, back: Backward, taped: Taped, error: Tensor) -> Tensor:
+        node, form = taped.node, form_of(taped.node)
+        g = _times_gamma(back, taped, _row_codes(back.tape, node, error))
+        x = _row_codes(back.tape, node, taped.x)
+        assert g.fmt is not None
+        positions = 1 if form.groups else form.positions
+        dx = accumulator(f"{node.path}:dX", node.in_shape, True, False, positions)
+        params = {**back_steps(form.length, g.fmt.bits), **self.params(node)}
+        back.ops.append(Op("normalize_back_s32", node.path, (dx, g, x), params))
         return dx
 
 
 NORM = _Norm()
 
 
-def affine_gradients(
-    back: Backward, taped: Taped, error: Tensor, normal: Tensor | None, sums: Sums
-) -> None:
-    """Of gamma, from x^, and of beta."""
-    for name, x in (("weight", normal), ("bias", None)):
-        if name in taped.parameters:
-            p = taped.parameters[name]
-            back.gradients.lower(back.tape, back.ops, taped.node, p, error, x, sums)
-
-
 def eps_of(node: Node) -> float:
     assert isinstance(node.layer, (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d))
     return float(node.layer.eps)
-
-
-def _params(node: Node, more: dict[int, int | float] | None = None) -> dict[int, int | float]:
-    form = form_of(node)
-    groups = {GROUPS: form.groups} if form.groups else {}
-    return {**(more or {}), EPS: eps_of(node), POSITIONS: form.positions, **groups}
 
 
 # --- headroom: N elements together, codes of at most A --------------------------------------------
@@ -175,76 +266,9 @@ def _row_codes(tape: Tape, node: Node, t: Tensor) -> Tensor:
     return codes
 
 
-def _normalize_s32(
-    tape: Tape, node: Node, x: Tensor, weight: Tensor | None, bias: Tensor | None, name: str
-) -> Op:
-    form, path = form_of(node), node.path
-    codes = _row_codes(tape, node, x)
-    gamma = None if weight is None else tape.operands.codes(weight, path)
-    most = 1 if gamma is None or gamma.fmt is None else largest(gamma.fmt.bits)
-    f = fraction(form.length, most)
-    by_column = bias is not None or (gamma is not None and gamma.layout(1).n_scales > 1)
-    y = accumulator(name, node.out_shape, False, by_column, form.positions)
-    scratch = Tensor(f"{path} seeds", (5 * form.columns,), "scratch") if bias is not None else None
-    places = (y, codes, gamma, bias, scratch)
-    op = Op("normalize_s32", path, places, _params(node, {FRACTION: f}), writes=(0, 4))
-    op.note = f"{f} bits of fraction"
-    return op
-
-
-def _normalize_f32(
-    tape: Tape, node: Node, x: Tensor, weight: Tensor | None, bias: Tensor | None, name: str
-) -> Op:
-    make, path = tape.operands, node.path
-    y = Tensor(name, node.out_shape, "scratch", Float32(), rows=True)
-    gamma, beta = (None if t is None else make.floats(t, path) for t in (weight, bias))
-    return Op("normalize_f32", path, (y, make.floats(x, path), gamma, beta), _params(node))
-
-
-def _normal(back: Backward, taped: Taped) -> Tensor | None:
-    """x^ again, for the gradient of gamma: nothing is kept from forward but the wire."""
-    node = taped.node
-    if "weight" not in taped.parameters:
-        return None
-    sym = node.policy.weight_grad == "sym"
-    name = f"{node.path}:normal" + (" sums" if sym else "")
-    op = (_normalize_s32 if sym else _normalize_f32)(back.tape, node, taped.x, None, None, name)
-    return made_normal(back, taped, op, sym)
-
-
-def made_normal(back: Backward, taped: Taped, op: Op, sym: bool) -> Tensor:
-    """What an operation makes of x, as codes or floats."""
-    node, sums = taped.node, op.used[0]
-    sums.channels = taped.x.channels
-    back.ops.append(op)
-    if not sym:
-        return sums
-    normal = Tensor(f"{node.path}:normal", node.out_shape, "scratch", NORMAL, rows=True)
-    normal.channels = sums.channels
-    back.ops.append(convert(sums, normal, node.path))
-    return normal
-
-
-def _back_f32(back: Backward, taped: Taped, error: Tensor) -> Tensor:
-    node, make, path = taped.node, back.operands, taped.node.path
-    dx = Tensor(f"{path}:dX", node.in_shape, "scratch", Float32(), rows=True)
-    weight = taped.parameters.get("weight")
-    gamma = None if weight is None else make.floats(weight, path)
-    places = (dx, make.floats(error, path), make.floats(taped.x, path), gamma)
-    back.ops.append(Op("normalize_back_f32", path, places, _params(node)))
-    return dx
-
-
-def _back_s32(back: Backward, taped: Taped, error: Tensor) -> Tensor:
-    node, form = taped.node, form_of(taped.node)
-    g = _times_gamma(back, taped, _row_codes(back.tape, node, error))
-    x = _row_codes(back.tape, node, taped.x)
-    assert g.fmt is not None
-    positions = 1 if form.groups else form.positions
-    dx = accumulator(f"{node.path}:dX", node.in_shape, True, False, positions)
-    params = _params(node, back_steps(form.length, g.fmt.bits))
-    back.ops.append(Op("normalize_back_s32", node.path, (dx, g, x), params))
-    return dx
+def seeds_for(bias: Tensor | None, path: str, columns: int) -> Tensor | None:
+    """Room for what beta becomes in the forward's integers."""
+    return None if bias is None else Tensor(f"{path} seeds", (5 * columns,), "scratch")
 
 
 def _times_gamma(back: Backward, taped: Taped, error: Tensor) -> Tensor:
