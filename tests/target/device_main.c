@@ -89,8 +89,8 @@ static unsigned check_sums(void)
 typedef struct {
     size_t n;
     ptrdiff_t first;
-    int32_t code; /* of a row of sums: their bits */
-    qfw_coef g, v;
+    int32_t code;       /* of a row of sums: their bits */
+    qfw_coef g, v, g_v; /* g_v: of the gradient in the state */
     bool sums, state;
 } motion;
 
@@ -125,7 +125,7 @@ static void check_row(const motion *c, unsigned number)
     const qfw_key key = {number, 11}, key_v = {number, 13};
     const qfw_coef none = {0, 0, 0, 0}, of_v = c->state ? c->v : none, beta = coef(58982, -4);
     const qfw_move move = {c->g, of_v, none, 20, -127, 127, QFW_STOCHASTIC};
-    const qfw_move state = {c->g, beta, none, 20, -127, 127, QFW_STOCHASTIC};
+    const qfw_move state = {c->g_v, beta, none, 20, -127, 127, QFW_STOCHASTIC};
     const size_t off = number % 4, n = c->n;
     fill(m + off, n, number);
     fill(v + off, n, number + 1);
@@ -144,10 +144,9 @@ static void check_row(const motion *c, unsigned number)
         qfw_update_s32_scalar(wide_m, c->state ? wide_v : NULL, g, n, true, &move, &state, u, u_v);
     qfw_row row = {
         c->sums ? NULL : x + off, g, c->state ? v + off : NULL, n, c->first, c->code, c->code};
-    uint32_t out = qfw_move_row(m + off, &row, &c->g, &c->v, &key, false);
-    if (c->state) {
-        out |= qfw_move_row(v + off, &row, &c->g, &beta, &key_v, true) << 1;
-    }
+    const qfw_pace of_m = {&c->g, &c->v, &key}, of_s = {&c->g_v, &beta, &key_v};
+    const uint32_t out = c->state ? qfw_move_both(m + off, v + off, &row, &of_m, &of_s)
+                                  : qfw_move_row(m + off, &row, &c->g, &c->v, &key, false);
     bool same = out == told;
     for (size_t i = 0; i < n; i++) {
         same = same && m[off + i] == wide_m[i] && v[off + i] == wide_v[i];
@@ -169,6 +168,7 @@ static unsigned check_moves(void)
                                   sums ? bits : code,
                                   coef(number % 3 == 0 ? 65535 : 40000, shift),
                                   coef(60001, (int32_t)(number % 48) - 20),
+                                  coef(45001, shift + (int32_t)(number % 19) - 9),
                                   sums,
                                   kind % 2 == 1};
                 check_row(&c, number);
@@ -184,6 +184,7 @@ static unsigned check_moves(void)
                                           : kind < 8 ? 12
                                                      : 18),
                               coef(45000, kind % 3 - 1),
+                              coef(60000, kind * 2),
                               kind % 4 >= 2,
                               kind % 2 == 1};
             check_row(&c, number);
