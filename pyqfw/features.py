@@ -364,6 +364,8 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "BYTE_ROWS": any_window
         or any(not _is_along_rows(op) for op in summed if _pair(op) == (8, 8)),
         "WIDE_DOTS": any_window or any(_is_along_rows(op) and _pair(op) != (8, 8) for op in summed),
+        "ODD_ROWS": any_window
+        or any(_is_along_rows(op) and (_terms(p, op)[0] % 4 or _splits(p, op)) for op in products),
         "ANY_MOVE": counters or not all(_is_one_row(p, op) for op in movers),
     }
     simple = not uses["ANY_CONVERT"] and all(op.name in _SIMPLE for op in p.ops)

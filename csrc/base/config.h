@@ -143,6 +143,9 @@
 #ifndef QFW_HAS_MANY_ROWS /* ratios by column but of one row, half away, to int8 or int16 */
 #define QFW_HAS_MANY_ROWS 1
 #endif
+#ifndef QFW_HAS_ODD_ROWS /* products along rows of int8 whose length is no multiple of four */
+#define QFW_HAS_ODD_ROWS 1
+#endif
 #ifndef QFW_HAS_PANELS /* integer products of several rows that are worth a panel */
 #define QFW_HAS_PANELS 1
 #endif
@@ -157,7 +160,8 @@
       QFW_HAS_ANY_MOVE && QFW_HAS_ANY_QUANTIZE && QFW_HAS_ANY_ROWS && QFW_HAS_BATCH &&          \
       QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_HAS_F32_MASK && QFW_HAS_POOLED &&           \
       QFW_HAS_PANELS && QFW_HAS_FEW_COLUMNS && QFW_HAS_ANY_GEMM && QFW_HAS_ANY_MASK &&          \
-      QFW_HAS_NEAREST_S8 && QFW_HAS_MANY_ROWS && QFW_HAS_RECOMPUTE && QFW_PLACES == 8)
+      QFW_HAS_NEAREST_S8 && QFW_HAS_MANY_ROWS && QFW_HAS_RECOMPUTE && QFW_HAS_ODD_ROWS &&       \
+      QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
 

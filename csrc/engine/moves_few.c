@@ -29,10 +29,12 @@ static uint32_t move_row(const qfw_job *j, const qfw_stretch *s, const qfw_move 
     int8_t *v = has_state ? (int8_t *)j->state->t.codes + s->at : NULL;
     qfw_row row = {NULL, sums, v, (size_t)s->n, s->at, 0, 31};
     int8_t *m = (int8_t *)j->param->t.codes + s->at;
-    const uint32_t out = qfw_move_row(m, &row, &move->g, &move->v, &j->key, false);
-    return !has_state
-               ? out
-               : out | qfw_move_row(v, &row, &of_state->g, &of_state->v, &j->state_key, true) << 1;
+    if (has_state) {
+        const qfw_pace of_m = {&move->g, &move->v, &j->key};
+        const qfw_pace of_v = {&of_state->g, &of_state->v, &j->state_key};
+        return qfw_move_both(m, v, &row, &of_m, &of_v);
+    }
+    return qfw_move_row(m, &row, &move->g, &move->v, &j->key, false);
 }
 
 static uint32_t move_any(qfw_job *j, const qfw_stretch *s, const qfw_move *move,

@@ -166,11 +166,12 @@ static void move_both(const qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *
     int8_t *v = (int8_t *)s->state->t.codes + r->first;
     r->v = v;
     const qfw_coef by_v = qfw_coef_of(qfw_coef_mul(s->f.step_v, s_v), s_w, FRAC, false);
-    qfw_coef g = qfw_coef_of(moves ? s->of_param : 0.0f, s_w, FRAC, true);
-    s->flags[at_w] |= (uint8_t)qfw_move_row(m, r, &g, &by_v, &s->key, false);
-    g = qfw_coef_of(moves ? s->of_state : 0.0f, s_v, FRAC, true);
-    s->flags[s->param->scales + at_v] |=
-        (uint8_t)qfw_move_row(v, r, &g, &s->own, &s->state_key, true);
+    const qfw_coef g = qfw_coef_of(moves ? s->of_param : 0.0f, s_w, FRAC, true);
+    const qfw_coef g_v = qfw_coef_of(moves ? s->of_state : 0.0f, s_v, FRAC, true);
+    const qfw_pace of_m = {&g, &by_v, &s->key}, of_v = {&g_v, &s->own, &s->state_key};
+    const uint32_t out = qfw_move_both(m, v, r, &of_m, &of_v);
+    s->flags[at_w] |= (uint8_t)(out & 1u);
+    s->flags[s->param->scales + at_v] |= (uint8_t)(out >> 1);
 }
 
 static void move_weights(const qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)

@@ -158,27 +158,29 @@ static inline void widen(const int8_t *a, size_t terms, uint32_t *x)
  * before it; n >= 2. */
 static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
 {
-    enum { MOST = 64 };
-    uint32_t x[MOST / 2];
+    enum { MOST = ROW_TERMS };
+    pairs some;
     const int8_t *b = g->b;
     const size_t last = g->n - 1;
+    some.next = g->b_col;
     for (size_t p = 0; p < g->k; p += MOST, a += MOST, b += MOST) {
         const size_t terms = g->k - p < MOST ? g->k - p : MOST, whole = terms & ~(size_t)7;
         const bool add = g->add != 0 || p > 0;
+        uint32_t *x = some.row + (MOST - whole) / 2;
         int32_t two[2];
-        pairs some = {x,        x + whole / 2,
-                      out,      add ? UINT32_MAX : 0,
-                      g->n / 2, (ptrdiff_t)(g->b_col - whole),
-                      g->b_col};
+        some.x = x;
+        some.skip = (ptrdiff_t)(g->b_col - whole);
+        some.stop = out + (g->n & ~(size_t)1);
+        some.over = whole / 8 % 4;
+        some.keep = add ? UINT32_MAX : 0;
         widen(a, whole, x);
         if (whole != 0) {
-            run_pairs(&some, b);
+            run_pairs(&some, b, out);
         }
         if (whole != 0 && g->n % 2 != 0) {
-            some.out = two;
+            some.stop = two + 2;
             some.keep = 0;
-            some.n = 1;
-            run_pairs(&some, b + (last - 1) * g->b_col);
+            run_pairs(&some, b + (last - 1) * g->b_col, two);
             put(out + last, two[1], add);
         }
         for (size_t i = whole; i < terms; i++) {

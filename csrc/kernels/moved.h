@@ -24,6 +24,17 @@ typedef struct {
 uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef *v,
                       const qfw_key *key, bool anew);
 
+/* The coefficients and the words of a row. */
+typedef struct {
+    const qfw_coef *g, *v;
+    const qfw_key *key;
+} qfw_pace;
+
+/* A row m of a parameter, and its state v, which r->v is: both by what the state was.
+ *   returns 1 if a value of m was outside -128 .. 127, plus 2 if one of v was */
+uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m,
+                       const qfw_pace *of_v);
+
 /* The gradient of a row of weights over the `terms` rows of a step: sums[i] is the sum of e[k out] x[k n
  * + i], i < n; |sum| <= 2^14 terms < 2^31. Returns the sum of |e[k out]|: where that is 0, sums are not
  * written. */

@@ -1,4 +1,5 @@
 /* A row of int8 codes that moves, with the DSP extension of a Cortex-M. */
+#include "kernels/both_dsp.h"
 #include "kernels/dsp.h"
 #include "kernels/moved.h"
 
@@ -15,8 +16,7 @@ struct pace {
     int32_t g, v;
     uint32_t up;
     mover *move;
-    const qfw_key *key;
-    const qfw_coef *of_g, *of_v;
+    const qfw_pace *of;
 };
 
 /* n codes, a multiple of four and not 0, that move by bytes, the words of the first being w. */
@@ -138,54 +138,31 @@ static inline void set_four(int8_t *v, int32_t y0, int32_t y1, int32_t y2, int32
     dsp_put_word(v, dsp_no_least(dsp_bytes(dsp_top(y0), dsp_top(y1), dsp_top(y2), dsp_top(y3))));
 }
 
-/* n codes, the words of the first being w: a multiple of four. Where codes and state are 0 nothing
- * moves. */
-QFW_ALWAYS_INLINE uint32_t move_fours(int8_t *to, const void *x, const int8_t *own, size_t n,
-                                      const pace *p, qfw_words w, const source from,
-                                      const bool state, const bool anew)
+/* n codes by their sums, the words of the first being w: a multiple of four. */
+QFW_ALWAYS_INLINE uint32_t move_fours(int8_t *to, const int32_t *sum, const int8_t *own, size_t n,
+                                      const pace *p, qfw_words w, const bool state, const bool anew)
 {
     const uint32_t upper = 0xFF00FF00u, up = p->up, step = w.step;
-    const int32_t g = p->g, v = p->v, *sum = x;
-    const int8_t *byte = x, *end = to + n;
+    const int32_t g = p->g, v = p->v;
+    const int8_t *end = to + n;
     uint32_t u = w.u, out = 0;
-    for (; to < end; to += 4) {
-        uint32_t four = 0, four_v = 0;
-        if (state) {
-            four_v = dsp_word(anew ? to : own);
-            own += anew ? 0 : 4;
-        }
-        if (from != SUMS) {
-            four = dsp_word(byte);
-            byte += 4;
-            if ((four | four_v) == 0) {
-                u += 4 * step;
-                continue;
-            }
-        }
+    for (; to < end; to += 4, sum += 4) {
         int32_t y0 = word(u, !state), y1 = word(u += step, !state);
         int32_t y2 = word(u += step, !state), y3 = word(u += step, !state);
         u += step;
         if (state) {
-            const uint32_t v02 = four_v << 8 & upper, v13 = four_v & upper;
+            const uint32_t four = dsp_word(anew ? to : own);
+            const uint32_t v02 = four << 8 & upper, v13 = four & upper;
+            own += anew ? 0 : 4;
             y0 = dsp_low(v, v02, y0);
             y1 = dsp_low(v, v13, y1);
             y2 = dsp_high(v, v02, y2);
             y3 = dsp_high(v, v13, y3);
         }
-        if (from == SUMS) {
-            y0 = dsp_most(sum[0], up, g, y0);
-            y1 = dsp_most(sum[1], up, g, y1);
-            y2 = dsp_most(sum[2], up, g, y2);
-            y3 = dsp_most(sum[3], up, g, y3);
-            sum += 4;
-        } else if (four != 0) {
-            const uint32_t x02 = from == BYTES_UP ? four << 8 & upper : dsp_even(four);
-            const uint32_t x13 = from == BYTES_UP ? four & upper : dsp_odd(four);
-            y0 = dsp_low(g, x02, y0);
-            y1 = dsp_low(g, x13, y1);
-            y2 = dsp_high(g, x02, y2);
-            y3 = dsp_high(g, x13, y3);
-        }
+        y0 = dsp_most(sum[0], up, g, y0);
+        y1 = dsp_most(sum[1], up, g, y1);
+        y2 = dsp_most(sum[2], up, g, y2);
+        y3 = dsp_most(sum[3], up, g, y3);
         if (anew) {
             set_four(to, y0, y1, y2, y3);
         } else if (state) {
@@ -198,34 +175,33 @@ QFW_ALWAYS_INLINE uint32_t move_fours(int8_t *to, const void *x, const int8_t *o
 }
 
 /* Fewer than four, or all of a row that instructions do not take. */
-static __attribute__((noinline)) uint32_t move_rest(int8_t *to, const qfw_row *r, const pace *p,
-                                                    size_t from, size_t end, bool anew)
+static __attribute__((noinline)) uint32_t move_rest(int8_t *to, const qfw_row *r,
+                                                    const qfw_pace *of, size_t from, size_t end,
+                                                    bool anew)
 {
-    const qfw_words w = moved_words(p->key, r->first + (ptrdiff_t)from);
-    return moved_one_by_one(to, r, from, end, p->of_g, p->of_v, w, anew);
+    const qfw_words w = moved_words(of->key, r->first + (ptrdiff_t)from);
+    return moved_one_by_one(to, r, from, end, of->g, of->v, w, anew);
 }
 
 /* A row, block by block; `from`, `state` and `anew` are constants at each call. */
 QFW_ALWAYS_INLINE uint32_t move_blocks(int8_t *to, const qfw_row *r, const pace *p,
                                        const source from, const bool state, const bool anew)
 {
-    static const int8_t zeros[32] = {0};
     uint32_t out = 0;
     ptrdiff_t at = r->first;
     for (size_t i = 0, n; i < r->n; i += n, at += (ptrdiff_t)n) {
-        const qfw_words w = moved_words(p->key, at);
+        const qfw_words w = moved_words(p->of->key, at);
         n = moved_count(at, r->n - i);
         const size_t most = n & ~(size_t)3;
-        const int8_t *x = state && r->code == 0 ? zeros : r->x + i;
-        if (from != SUMS && !state && most != 0) {
-            const bytes b = {x, to + i + most, p->g, w};
+        if (from == SUMS) {
+            out |=
+                move_fours(to + i, r->sums + i, state ? r->v + i : NULL, most, p, w, state, anew);
+        } else if (most != 0) {
+            const bytes b = {r->x + i, to + i + most, p->g, w};
             out |= from == BYTES ? bytes_alone(to + i, &b) : bytes_up_alone(to + i, &b);
-        } else if (from == SUMS || state) {
-            out |= move_fours(to + i, from == SUMS ? (const void *)(r->sums + i) : x,
-                              state ? r->v + i : NULL, most, p, w, from, state, anew);
         }
         if (most < n) {
-            out |= move_rest(to, r, p, i + most, i + n, anew);
+            out |= move_rest(to, r, p->of, i + most, i + n, anew);
         }
     }
     return out;
@@ -246,29 +222,9 @@ static uint32_t move_sums(int8_t *to, const qfw_row *r, const pace *p)
     return move_blocks(to, r, p, SUMS, false, false);
 }
 
-static uint32_t move_bytes_on(int8_t *to, const qfw_row *r, const pace *p)
-{
-    return move_blocks(to, r, p, BYTES, true, false);
-}
-
-static uint32_t move_bytes_up_on(int8_t *to, const qfw_row *r, const pace *p)
-{
-    return move_blocks(to, r, p, BYTES_UP, true, false);
-}
-
 static uint32_t move_sums_on(int8_t *to, const qfw_row *r, const pace *p)
 {
     return move_blocks(to, r, p, SUMS, true, false);
-}
-
-static uint32_t set_bytes(int8_t *to, const qfw_row *r, const pace *p)
-{
-    return move_blocks(to, r, p, BYTES, true, true);
-}
-
-static uint32_t set_bytes_up(int8_t *to, const qfw_row *r, const pace *p)
-{
-    return move_blocks(to, r, p, BYTES_UP, true, true);
 }
 
 static uint32_t set_sums(int8_t *to, const qfw_row *r, const pace *p)
@@ -276,45 +232,51 @@ static uint32_t set_sums(int8_t *to, const qfw_row *r, const pace *p)
     return move_blocks(to, r, p, SUMS, true, true);
 }
 
-static mover *mover_of(source from, bool state, bool anew)
+/* |code mu| < 2^bits, mu < 2^16. */
+static int32_t bits_of_factor(int32_t code)
 {
-    if (QFW_HAS_ANY_MOVE && from == SUMS) {
-        return !(QFW_HAS_STATE && state) ? move_sums : anew ? set_sums : move_sums_on;
-    }
-    if (!(QFW_HAS_STATE && state)) {
-        return from == BYTES ? move_bytes : move_bytes_up;
-    }
-    return anew            ? from == BYTES ? set_bytes : set_bytes_up
-           : from == BYTES ? move_bytes_on
-                           : move_bytes_up_on;
+    return code == 0 ? 0 : 17 + qfw_msb64(qfw_abs32(code));
+}
+
+/* What multiplies a byte, or 2^8 times it, with terms of at most 2^28: code mu 2^lift, the factor having
+ * 16 bits more, or 8. */
+static bool find_factor(int32_t c, int32_t left, int32_t *to)
+{
+    *to = (int32_t)((uint32_t)c << (left & 31));
+    return left >= 0;
+}
+
+/* What codes of a state are multiplied by, 2^8 times them: terms of at most 2^most. mu < 2^16. */
+static bool find_mu(const qfw_coef *v, int32_t most, int32_t *to)
+{
+    const int32_t left = 8 + v->left - v->right;
+    *to = (int32_t)((uint32_t)v->mu << (left & 31));
+    return left >= 0 && left + 15 <= most;
 }
 
 /* Whether the row's terms are within what the instructions make of them: 2^30 of a term alone, so that
- * a step has 7 bits; 2^28 of each of two. */
-static bool find_pace(const qfw_row *r, const qfw_coef *g, const qfw_coef *v, bool anew, pace *p)
+ * a step has 7 bits; 2^28 of each of two. Bytes have no state here. */
+static bool find_pace(const qfw_row *r, bool anew, pace *p)
 {
     const bool has_state = QFW_HAS_STATE && r->v != NULL;
+    const qfw_coef *g = p->of->g;
     const int32_t lift = g->left - g->right + (has_state ? 0 : ALONE_FRAC - MOVED_FRAC);
     const int32_t most = has_state ? 28 : 30;
-    const int32_t of_v = 8 + v->left - v->right; /* what mu of v is lifted by: 2^31 is beyond it */
-    if (has_state && (of_v < 0 || of_v > 13)) {  /* |codes| <= 2^7, mu < 2^16 */
+    p->v = 0;
+    if (has_state && !find_mu(p->of->v, most, &p->v)) {
         return false;
     }
-    p->v = has_state ? (int32_t)((uint32_t)v->mu << of_v) : 0;
     if (QFW_HAS_ANY_MOVE && r->x == NULL) {
         const int32_t all = 32 + lift, of_g = all < 15 ? all : 15;
-        p->move = mover_of(SUMS, has_state, anew);
+        p->move = !has_state ? move_sums : anew ? set_sums : move_sums_on;
         p->up = (uint32_t)(all - of_g);
         p->g = (int32_t)((uint32_t)g->mu << (of_g & 31));
         return all >= 0 && r->bits + all - of_g <= 30 && r->bits + 16 + lift <= most;
     }
-    const int32_t c = r->code * g->mu, bits = c == 0 ? 0 : qfw_msb64(qfw_abs32(c)) + 1;
-    const bool large = bits + lift > 15;
-    const int32_t up = lift + (large ? 8 : 16);
-    p->move = mover_of(large ? BYTES_UP : BYTES, has_state, anew);
-    p->up = 0;
-    p->g = (int32_t)((uint32_t)c << (up & 31));
-    return up >= 0 && bits + up <= 31 && bits + 7 + lift <= most;
+    const int32_t bits = bits_of_factor(r->code) + lift;
+    p->move = bits > 15 ? move_bytes_up : move_bytes;
+    return !has_state && bits + 7 <= most &&
+           find_factor(r->code * g->mu, lift + (bits > 15 ? 8 : 16), &p->g);
 }
 
 /* The row's sums are within 2^bits, and not 2^(bits - 1). */
@@ -330,25 +292,84 @@ static int32_t bits_of(const qfw_row *r)
 uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef *v,
                       const qfw_key *key, bool anew)
 {
+    const qfw_pace of = {g, v, key};
     pace p;
-    p.key = key;
-    p.of_g = g;
-    p.of_v = v;
-    bool fast = find_pace(r, g, v, anew, &p);
+    p.of = &of;
+    bool fast = find_pace(r, anew, &p);
     if (QFW_HAS_ANY_MOVE && !fast && r->x == NULL) {
         r->bits = bits_of(r);
-        fast = find_pace(r, g, v, anew, &p);
+        fast = find_pace(r, anew, &p);
     }
     if (!fast) {
         uint32_t out = 0;
         for (size_t i = 0, n; i < r->n; i += n) {
             n = moved_count(r->first + (ptrdiff_t)i, r->n - i);
-            out |= move_rest(to, r, &p, i, i + n, anew);
+            out |= move_rest(to, r, &of, i, i + n, anew);
         }
         return out;
     }
     dsp_clear_flag();
     return (p.move(to, r, &p) != 0 ? 1u : 0u) | dsp_flag();
+}
+
+/* ---- with a state, at once ---- */
+
+typedef uint32_t mover_of_both(int8_t *m, int8_t *v, const int8_t *x, const both *b);
+
+/* Steps of the parameter are bytes: terms are at most 2^25 of x and 2^26 of v. Those of the state are
+ * held. NULL: one is beyond. */
+static mover_of_both *find_both(const qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v,
+                                both *b)
+{
+    const qfw_coef *g = of_m->g, *g_v = of_v->g;
+    const int32_t lift = g->left - g->right, lift_v = g_v->left - g_v->right;
+    const int32_t bits = bits_of_factor(r->code);
+    const bool up = bits + lift > 15, up_v = lift_v >= -8;
+    const bool fast = find_mu(of_m->v, 26, &b->mu) && find_mu(of_v->v, 28, &b->mu_v) &&
+                      find_factor(r->code * g->mu, lift + (up ? 8 : 16), &b->g) &&
+                      find_factor(r->code * g_v->mu, lift_v + (up_v ? 8 : 16), &b->g_v) &&
+                      bits + 7 + lift <= 25 && bits + 7 + lift_v <= 28 && (up_v || !up);
+    return !fast ? NULL : up ? both_up : up_v ? state_up : both_low;
+}
+
+/* By bytes, block by block. */
+static uint32_t move_both_bytes(int8_t *m, int8_t *v, const qfw_row *r, const qfw_pace *of_m,
+                                const qfw_pace *of_v, mover_of_both *move, both *b)
+{
+    static const int8_t zeros[32] = {0};
+    uint32_t out = 0;
+    ptrdiff_t at = r->first;
+    dsp_clear_flag();
+    for (size_t i = 0, n; i < r->n; i += n, at += (ptrdiff_t)n) {
+        const qfw_words w = moved_words(of_m->key, at), w_v = moved_words(of_v->key, at);
+        n = moved_count(at, r->n - i);
+        const size_t most = n & ~(size_t)3;
+        b->u = w.u;
+        b->step = w.step;
+        b->u_v = w_v.u;
+        b->step_v = w_v.step;
+        b->end = m + i + most;
+        b->out = 0;
+        if (most != 0) {
+            out |= move(m + i, v + i, r->code == 0 ? zeros : r->x + i, b) != 0 ? 1u : 0u;
+        }
+        if (most < n) {
+            out |= move_rest(m, r, of_m, i + most, i + n, false);
+            out |= move_rest(v, r, of_v, i + most, i + n, true) << 1;
+        }
+    }
+    return out | dsp_flag() << 1;
+}
+
+uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v)
+{
+    both b;
+    mover_of_both *const move = r->x == NULL ? NULL : find_both(r, of_m, of_v, &b);
+    if (move != NULL) {
+        return move_both_bytes(m, v, r, of_m, of_v, move, &b);
+    }
+    const uint32_t out = qfw_move_row(m, r, of_m->g, of_m->v, of_m->key, false);
+    return out | qfw_move_row(v, r, of_v->g, of_v->v, of_v->key, true) << 1;
 }
 
 #else

@@ -8,15 +8,17 @@
 
 /* ---- the terms of a column in order ---- */
 
-/* Pairs of columns of bytes that meet a row of numbers of 16 bits; in bytes what is apart. */
+/* A row of numbers of 16 bits and what pairs of columns of bytes begin with that meet it; in bytes what is
+ * apart. The row ends where the rest begins. */
+enum { ROW_TERMS = 96 };
 typedef struct {
-    const uint32_t *x,
-        *end; /* of four terms 0 and 2, then 1 and 3; blocks of eight, one at least */
-    int32_t *out;
-    uint32_t keep;  /* of what stands there: all bits or none */
-    size_t n;       /* pairs, one at least */
-    ptrdiff_t skip; /* from the end of a column to the next but one */
-    size_t next;    /* and from a column to the next */
+    uint32_t row[ROW_TERMS / 2]; /* of four terms 0 and 2, then 1 and 3 */
+    const uint32_t *x;           /* its first; blocks of eight terms, one at least */
+    ptrdiff_t skip;              /* from the end of a column to the next but one */
+    size_t next;                 /* and from a column to the next */
+    const int32_t *stop;         /* where the sums end */
+    size_t over;                 /* blocks beyond fours of them */
+    uint32_t keep;               /* of what stands there: all bits or none */
 } pairs;
 
 /* Four terms of a column in w by those of the row in x and y. */
@@ -35,53 +37,52 @@ typedef struct {
         MEET("r5", "r10", "r11", "r12") load("r2") MEET("r4", "r8", "r9", "lr")  \
             MEET("r5", "r10", "r11", "lr")
 
-/* By registers that are named; blocks go in twos, an odd one first. */
+/* Two sums for each pair, one pair at least. By registers that are named; blocks go in fours, and those
+ * beyond them first. r7, which some compilers keep, is as it was after. */
 #define ALL_PAIRS(name, load)                                                                  \
-    static __attribute__((noinline)) void name(pairs *all, const int8_t *b)                    \
+    static __attribute__((noinline)) void name(const pairs *all, const int8_t *b, int32_t *to) \
     {                                                                                          \
-        register pairs *with __asm__("r0") = all;                                              \
+        register const uint32_t *x __asm__("r0") = all->row + ROW_TERMS / 2;                   \
         register const int8_t *first __asm__("r1") = b;                                        \
-        register const int8_t *second __asm__("r2") = b + all->next;                           \
+        register const uint32_t *end __asm__("r3") = x;                                        \
+        register int32_t *out __asm__("r10") = to;                                             \
         __asm__ volatile(                                                                      \
-            "push {r0}\n"                                                                      \
+            "push {r7}\n\t"                                                                    \
+            "mov r7, r10\n\t"                                                                  \
+            "ldmia r0, {r0, r4, r5, r6, r8, r9}\n\t"                                           \
+            "add r2, r1, r5\n"                                                                 \
             "2:\n\t"                                                                           \
-            "ldrd r4, r5, [r0, #8]\n\t"                                                        \
-            "ldrd r12, lr, [r4]\n\t"                                                           \
-            "and r12, r12, r5\n\t"                                                             \
-            "and lr, lr, r5\n\t"                                                               \
-            "ldrd r0, r3, [r0]\n\t"                                                            \
-            "sub r4, r3, r0\n\t"                                                               \
-            "lsls r4, r4, #27\n\t"                                                             \
-            "bmi 3f\n"                                                                         \
-            "1:\n\t" EIGHT_TERMS(load) "3:\n\t" EIGHT_TERMS(load) "cmp r0, r3\n\t"             \
-                                                                  "bne 1b\n\t"                 \
-                                                                  "ldr r0, [sp]\n\t"           \
-                                                                  "ldr r4, [r0, #8]\n\t"       \
-                                                                  "strd r12, lr, [r4], #8\n\t" \
-                                                                  "str r4, [r0, #8]\n\t"       \
-                                                                  "ldrd r4, r5, [r0, #16]\n\t" \
-                                                                  "add r1, r2, r5\n\t"         \
-                                                                  "ldr r6, [r0, #24]\n\t"      \
-                                                                  "add r2, r1, r6\n\t"         \
-                                                                  "subs r4, r4, #1\n\t"        \
-                                                                  "str r4, [r0, #16]\n\t"      \
-                                                                  "bne 2b\n\t"                 \
-                                                                  "pop {r0}"                   \
-            : "+r"(with), "+r"(first), "+r"(second)                                            \
-            :                                                                                  \
-            : "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc");  \
+            "ldrd r12, lr, [r7]\n\t"                                                           \
+            "and r12, r12, r9\n\t"                                                             \
+            "and lr, lr, r9\n\t"                                                               \
+            "tbb [pc, r8]\n"                                                                   \
+            "3:\n\t"                                                                           \
+            ".byte (1f - 3b) / 2, (6f - 3b) / 2, (5f - 3b) / 2, (4f - 3b) / 2\n"               \
+            "1:\n\t" EIGHT_TERMS(load) "4:\n\t" EIGHT_TERMS(load) "5:\n\t" EIGHT_TERMS(        \
+                load) "6:\n\t" EIGHT_TERMS(load) "cmp r0, r3\n\t"                              \
+                                                 "bne 1b\n\t"                                  \
+                                                 "strd r12, lr, [r7], #8\n\t"                  \
+                                                 "ldmia r0, {r0, r4, r5, r6, r8, r9}\n\t"      \
+                                                 "add r1, r2, r4\n\t"                          \
+                                                 "add r2, r1, r5\n\t"                          \
+                                                 "cmp r7, r6\n\t"                              \
+                                                 "bne 2b\n\t"                                  \
+                                                 "pop {r7}"                                    \
+            : "+r"(x), "+r"(first), "+r"(out)                                                  \
+            : "r"(end)                                                                         \
+            : "r2", "r4", "r5", "r6", "r8", "r9", "r11", "r12", "lr", "memory", "cc");         \
     }
 
 ALL_PAIRS(pairs_aligned, LOAD_ALIGNED)
 ALL_PAIRS(pairs_anywhere, LOAD_ANYWHERE)
 
-/* `out` and `n` are used up. */
-static inline void run_pairs(pairs *p, const int8_t *b)
+/* Where no length of a row is odd, every column is aligned. */
+static inline void run_pairs(const pairs *p, const int8_t *b, int32_t *to)
 {
-    if ((((uintptr_t)b | p->next) & 3u) == 0) {
-        pairs_aligned(p, b);
+    if (!QFW_HAS_ODD_ROWS || (((uintptr_t)b | p->next) & 3u) == 0) {
+        pairs_aligned(p, b, to);
     } else {
-        pairs_anywhere(p, b);
+        pairs_anywhere(p, b, to);
     }
 }
 

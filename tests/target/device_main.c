@@ -10,7 +10,7 @@
 #define GEMM qfw_gemm_s32_scalar
 #endif
 
-enum { MOST_K = 19, MOST_N = 9, ROOM = 256 };
+enum { MOST_K = 208, MOST_N = 9, ROOM = MOST_K * MOST_N + 8 };
 
 static void fill(int8_t *x, size_t n, uint32_t seed)
 {
@@ -36,19 +36,19 @@ static void define(const qfw_gemm *g, const int8_t *a, const int8_t *b, int32_t 
 
 static unsigned check_products(void)
 {
-    static int8_t a[ROOM], b[ROOM];
+    static int8_t a[ROOM], b[ROOM]; /* two rows, MOST_N columns */
     unsigned number = 0;
     fill(a, ROOM, 1);
     fill(b, ROOM, 2);
-    for (size_t k = 0; k <= MOST_K; k++) {
+    for (size_t k = 0; k <= MOST_K; k += k < 40 ? 1 : 4) {
         for (size_t n = 1; n <= MOST_N; n++, number++) {
-            const size_t off = (k + n) % 4;
-            const qfw_gemm g = {a + off, b + n % 4, 8, 8, 2, n, k, k, 1, 1, k, n % 2};
+            const size_t off = (k + n) % 4, off_b = k % 3 == 0 ? 0 : n % 4;
+            const qfw_gemm g = {a + off, b + off_b, 8, 8, 2, n, k, k, 1, 1, k, n % 2};
             int32_t x[2 * MOST_N], y[2 * MOST_N], z[2 * MOST_N];
             for (size_t i = 0; i < 2 * n; i++) {
                 x[i] = y[i] = z[i] = (int32_t)i - 7;
             }
-            define(&g, a + off, b + n % 4, x);
+            define(&g, a + off, b + off_b, x);
             GEMM(&g, y, n);
             qfw_gemm_s32_scalar(&g, z, n);
             const bool same = memcmp(x, y, 2 * n * sizeof *x) == 0;
@@ -89,8 +89,8 @@ static unsigned check_sums(void)
 typedef struct {
     size_t n;
     ptrdiff_t first;
-    int32_t code; /* of a row of sums: their bits */
-    qfw_coef g, v;
+    int32_t code;       /* of a row of sums: their bits */
+    qfw_coef g, v, g_v; /* g_v: of the gradient in the state */
     bool sums, state;
 } motion;
 
@@ -125,7 +125,7 @@ static void check_row(const motion *c, unsigned number)
     const qfw_key key = {number, 11}, key_v = {number, 13};
     const qfw_coef none = {0, 0, 0, 0}, of_v = c->state ? c->v : none, beta = coef(58982, -4);
     const qfw_move move = {c->g, of_v, none, 20, -127, 127, QFW_STOCHASTIC};
-    const qfw_move state = {c->g, beta, none, 20, -127, 127, QFW_STOCHASTIC};
+    const qfw_move state = {c->g_v, beta, none, 20, -127, 127, QFW_STOCHASTIC};
     const size_t off = number % 4, n = c->n;
     fill(m + off, n, number);
     fill(v + off, n, number + 1);
@@ -144,10 +144,9 @@ static void check_row(const motion *c, unsigned number)
         qfw_update_s32_scalar(wide_m, c->state ? wide_v : NULL, g, n, true, &move, &state, u, u_v);
     qfw_row row = {
         c->sums ? NULL : x + off, g, c->state ? v + off : NULL, n, c->first, c->code, c->code};
-    uint32_t out = qfw_move_row(m + off, &row, &c->g, &c->v, &key, false);
-    if (c->state) {
-        out |= qfw_move_row(v + off, &row, &c->g, &beta, &key_v, true) << 1;
-    }
+    const qfw_pace of_m = {&c->g, &c->v, &key}, of_s = {&c->g_v, &beta, &key_v};
+    const uint32_t out = c->state ? qfw_move_both(m + off, v + off, &row, &of_m, &of_s)
+                                  : qfw_move_row(m + off, &row, &c->g, &c->v, &key, false);
     bool same = out == told;
     for (size_t i = 0; i < n; i++) {
         same = same && m[off + i] == wide_m[i] && v[off + i] == wide_v[i];
@@ -169,6 +168,7 @@ static unsigned check_moves(void)
                                   sums ? bits : code,
                                   coef(number % 3 == 0 ? 65535 : 40000, shift),
                                   coef(60001, (int32_t)(number % 48) - 20),
+                                  coef(45001, shift + (int32_t)(number % 19) - 9),
                                   sums,
                                   kind % 2 == 1};
                 check_row(&c, number);
@@ -184,6 +184,7 @@ static unsigned check_moves(void)
                                           : kind < 8 ? 12
                                                      : 18),
                               coef(45000, kind % 3 - 1),
+                              coef(60000, kind * 2),
                               kind % 4 >= 2,
                               kind % 2 == 1};
             check_row(&c, number);

@@ -1,0 +1,140 @@
+/* Codes of a parameter and of its state that move at once, with the DSP extension of a Cortex-M. */
+#ifndef QFW_KERNELS_BOTH_DSP_H
+#define QFW_KERNELS_BOTH_DSP_H
+
+#include "kernels/dsp.h"
+#include "kernels/moved.h"
+
+#if defined(__ARM_FEATURE_DSP)
+
+/* Some codes of both, the words of the first being u and u_v: a multiple of four and not 0. The term of a
+ * byte x is (g x) >> 16, or (2^8 g x) >> 16; that of a state (2^8 mu v) >> 16. */
+typedef struct {
+    int32_t mu; /* of the parameter */
+    uint32_t u, step;
+    int32_t g;
+    uint32_t u_v, step_v; /* of the state */
+    int32_t mu_v, g_v;
+    const int8_t *end; /* of the parameter's codes */
+    uint32_t out;      /* 0 */
+} both;
+
+/* Random words of four elements, the first in r8, as their last bits in r10, r11, r12 and r8. */
+#define FOUR_WORDS(to)         \
+    "lsr r10, r8, #12\n\t"     \
+    "add r8, r8, r9\n\t"       \
+    "lsr r11, r8, #12\n\t"     \
+    "add r8, r8, r9\n\t"       \
+    "lsr r12, r8, #12\n\t"     \
+    "add r8, r8, r9\n\t"       \
+    "add r9, r8, r9\n\t"       \
+    "str r9, [sp, " to "]\n\t" \
+    "lsr r8, r8, #12\n\t"
+
+/* And the terms of the state's codes 0 and 2 in r6, 1 and 3 in r5. */
+#define FOUR_STATES               \
+    "smlawb r10, r7, r6, r10\n\t" \
+    "smlawb r11, r7, r5, r11\n\t" \
+    "smlawt r12, r7, r6, r12\n\t" \
+    "smlawt r8, r7, r5, r8\n\t"
+
+/* And those of the bytes in r4. */
+#define EVEN_BYTES "sxtb16 r7, r4\n\t"
+#define ODD_BYTES "sxtb16 r7, r4, ror #8\n\t"
+#define EVEN_BYTES_UP "and r7, r3, r4, lsl #8\n\t"
+#define ODD_BYTES_UP "and r7, r3, r4\n\t"
+#define FOUR_BYTES(even, odd, from)                                 \
+    "ldr r9, [sp, " from "]\n\t" even "smlawb r10, r9, r7, r10\n\t" \
+    "smlawt r12, r9, r7, r12\n\t" odd "smlawb r11, r9, r7, r11\n\t" \
+    "smlawt r8, r9, r7, r8\n\t"
+
+/* Steps with four more bits, two a word: 0 and 2, 1 and 3; then what of them a byte takes, in order. */
+#define PAIRS_OF_STEPS                 \
+    "pkhtb r10, r12, r10, asr #16\n\t" \
+    "pkhtb r11, r8, r11, asr #16\n\t"
+#define BYTES_OF_STEPS             \
+    "and r10, r10, r3, ror #4\n\t" \
+    "and r11, r3, r11, lsl #4\n\t" \
+    "orrs r10, r11, r10, lsr #4\n\t"
+
+/* Codes of the parameter from `m` on less their steps, which are bytes, and the state's: their steps. By
+ * registers that are named, the rest on the stack. r7, which some compilers keep, is as it was after.
+ * Where four codes of x and of v are 0, nothing moves. Returns whether a code was held; a state that was
+ * sets the flag. */
+#define BOTH(name, even, odd, even_v, odd_v)                                                       \
+    static __attribute__((noinline)) uint32_t name(int8_t *m, int8_t *v, const int8_t *x,          \
+                                                   const both *b)                                  \
+    {                                                                                              \
+        register int8_t *to __asm__("r0") = m;                                                     \
+        register int8_t *own __asm__("r1") = v;                                                    \
+        register const int8_t *from __asm__("r2") = x;                                             \
+        register uint32_t upper __asm__("r3") = 0xFF00FF00u;                                       \
+        register uint32_t ones __asm__("lr") = 0x01010101u;                                        \
+        register const both *all __asm__("r12") = b + 1;                                           \
+        __asm__ volatile(                                                                          \
+            "push {r7}\n\t"                                                                        \
+            "ldmdb r12!, {r4, r5, r6, r8, r9}\n\t"                                                 \
+            "push {r4, r5, r6, r8, r9}\n\t"                                                        \
+            "ldmdb r12!, {r4, r5, r6, r8, r9}\n\t"                                                 \
+            "push {r4, r5, r6, r8, r9}\n"                                                          \
+            "1:\n\t"                                                                               \
+            "ldr r4, [r2], #4\n\t"                                                                 \
+            "ldr r5, [r1]\n\t"                                                                     \
+            "orrs r6, r4, r5\n\t"                                                                  \
+            "beq 7f\n\t"                                                                           \
+            "and r6, r3, r5, lsl #8\n\t"                                                           \
+            "and r5, r3, r5\n\t"                                                                   \
+            "ldmia sp, {r7, r8, r9}\n\t" FOUR_WORDS("#4") FOUR_STATES "cbz r4, 2f\n\t" FOUR_BYTES( \
+                even, odd, "#12") "2:\n\t" PAIRS_OF_STEPS BYTES_OF_STEPS "beq 4f\n\t"              \
+                                  "ldr r9, [r0]\n\t"                                               \
+                                  "qsub8 r11, r9, r10\n\t"                                         \
+                                  "qadd8 r10, r11, r10\n\t"                                        \
+                                  "cmp r10, r9\n\t"                                                \
+                                  "bne 8f\n"                                                       \
+                                  "3:\n\t"                                                         \
+                                  "qsub8 r11, r11, lr\n\t" /* -128 becomes -127 */                 \
+                                  "qadd8 r11, r11, lr\n\t"                                         \
+                                  "str r11, [r0]\n"                                                \
+                                  "4:\n\t"                                                         \
+                                  "ldrd r8, r9, [sp, #16]\n\t"                                     \
+                                  "ldr r7, [sp, #24]\n\t" FOUR_WORDS("#16") FOUR_STATES            \
+            "cbz r4, 5f\n\t" FOUR_BYTES(even_v, odd_v,                                             \
+                                        "#28") "5:\n\t" PAIRS_OF_STEPS "ssat16 r10, #12, r10\n\t"  \
+                                               "ssat16 r11, #12, r11\n\t" BYTES_OF_STEPS           \
+                                               "qsub8 r10, r10, lr\n\t"                            \
+                                               "qadd8 r10, r10, lr\n\t"                            \
+                                               "str r10, [r1], #4\n"                               \
+                                               "6:\n\t"                                            \
+                                               "ldr r9, [sp, #32]\n\t"                             \
+                                               "add r0, r0, #4\n\t"                                \
+                                               "cmp r0, r9\n\t"                                    \
+                                               "bne 1b\n\t"                                        \
+                                               "b 9f\n"                                            \
+                                               "7:\n\t"                                            \
+                                               "ldrd r8, r9, [sp, #4]\n\t"                         \
+                                               "add r8, r8, r9, lsl #2\n\t"                        \
+                                               "str r8, [sp, #4]\n\t"                              \
+                                               "ldrd r8, r9, [sp, #16]\n\t"                        \
+                                               "add r8, r8, r9, lsl #2\n\t"                        \
+                                               "str r8, [sp, #16]\n\t"                             \
+                                               "add r1, r1, #4\n\t"                                \
+                                               "b 6b\n"                                            \
+                                               "8:\n\t"                                            \
+                                               "str lr, [sp, #36]\n\t"                             \
+                                               "b 3b\n"                                            \
+                                               "9:\n\t"                                            \
+                                               "ldr r12, [sp, #36]\n\t"                            \
+                                               "add sp, sp, #40\n\t"                               \
+                                               "pop {r7}"                                          \
+            : "+r"(to), "+r"(own), "+r"(from), "+r"(all)                                           \
+            : "r"(upper), "r"(ones)                                                                \
+            : "r4", "r5", "r6", "r8", "r9", "r10", "r11", "memory", "cc");                         \
+        return (uint32_t)(uintptr_t)all;                                                           \
+    }
+
+BOTH(both_low, EVEN_BYTES, ODD_BYTES, EVEN_BYTES, ODD_BYTES)
+BOTH(state_up, EVEN_BYTES, ODD_BYTES, EVEN_BYTES_UP, ODD_BYTES_UP)
+BOTH(both_up, EVEN_BYTES_UP, ODD_BYTES_UP, EVEN_BYTES_UP, ODD_BYTES_UP)
+
+#endif
+#endif
