@@ -7,20 +7,27 @@
 /* With t = (n + u) 2^26, 0 <= u < 1:  2^-u = 1 - u (c1 - u (c2 - ... u c7)), everything in units of
  * 2^-32. Each bracket lies between its two first terms, c_k - c_(k+1) > 0 and c_k < 1, so no
  * difference leaves a word. u * bracket <= 1/2, so v >= 2^30; v + 2^n <= 2^31 + 2^30. */
-uint32_t qfw_exp2_q30(uint64_t t)
+uint32_t qfw_exp2_word(uint32_t t)
 {
     static const uint32_t c[] = {2977044459u, 1031764650u, 238385490u, 41298234u,
                                  5702271u,    632021u,     46333u};
-    if (t >= UINT64_C(31) << 26) {
-        return 0;
-    }
-    const uint32_t n = (uint32_t)t >> 26, u = ((uint32_t)t & 0x3FFFFFFu) << 6;
+    const uint32_t n = t >> 26, u = (t & 0x3FFFFFFu) << 6;
     uint32_t h = c[6];
-    for (int i = 5; i >= 0; i--) {
-        h = c[i] - qfw_mulhi(u, h);
+    if (QFW_MULHI_IS_SPLIT) {
+        for (int i = 5; i >= 0; i--) {
+            h = c[i] - qfw_mulhi(u, h);
+        }
+    } else {
+        h = c[3] - qfw_mulhi(u, c[4] - qfw_mulhi(u, c[5] - qfw_mulhi(u, h)));
+        h = c[0] - qfw_mulhi(u, c[1] - qfw_mulhi(u, c[2] - qfw_mulhi(u, h)));
     }
     const uint32_t v = 0x80000000u - ((qfw_mulhi(u, h) + 1) >> 1); /* 2^31 2^-u */
     return (v + (UINT32_C(1) << n)) >> (n + 1);
+}
+
+uint32_t qfw_exp2_q30(uint64_t t)
+{
+    return t < QFW_EXP2_END ? qfw_exp2_word((uint32_t)t) : 0;
 }
 
 qfw_log2_scale qfw_log2_scale_of(qfw_num s)
@@ -53,8 +60,14 @@ uint64_t qfw_log2_q26(uint64_t s)
     const int k = qfw_msb64(s);
     const uint32_t x = (uint32_t)((s << (63 - k)) >> 31); /* the 32 bits below the leading one */
     uint32_t h = g[8];
-    for (int i = 7; i >= 0; i--) {
-        h = g[i] - qfw_mulhi(x, h);
+    if (QFW_MULHI_IS_SPLIT) {
+        for (int i = 7; i >= 0; i--) {
+            h = g[i] - qfw_mulhi(x, h);
+        }
+    } else {
+        h = g[6] - qfw_mulhi(x, g[7] - qfw_mulhi(x, h));
+        h = g[3] - qfw_mulhi(x, g[4] - qfw_mulhi(x, g[5] - qfw_mulhi(x, h)));
+        h = g[0] - qfw_mulhi(x, g[1] - qfw_mulhi(x, g[2] - qfw_mulhi(x, h)));
     }
     const uint32_t y = x + qfw_mulhi(qfw_mulhi(x, ~x), h);
     return ((uint64_t)k << 26) + (y >> 6) + ((y >> 5) & 1u);

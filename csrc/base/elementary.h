@@ -9,6 +9,10 @@
  * never growing with t. */
 uint32_t qfw_exp2_q30(uint64_t t);
 
+/* The same of t below QFW_EXP2_END, from which on it is 0. */
+#define QFW_EXP2_END (UINT32_C(31) << 26)
+uint32_t qfw_exp2_word(uint32_t t);
+
 /* A scale times log2(e), as distances need it: mu * 2^shift, in units of 2^-26. */
 typedef struct {
     uint32_t mu; /* 2^30 < mu < 2^32 */

@@ -97,6 +97,8 @@ static inline uint32_t qfw_mulhi_split(uint32_t a, uint32_t b)
 /* The high word of a * b, and all of it. ARMv6-M and v8-M Baseline have no 32 x 32 -> 64 multiply; there
  * the split costs half of the compiler's helper. */
 #if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
+enum { QFW_MULHI_IS_SPLIT = 1 };
+
 static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
 {
     return qfw_mulhi_split(a, b);
@@ -107,6 +109,8 @@ static inline uint64_t qfw_mul64(uint32_t a, uint32_t b)
     return (uint64_t)qfw_mulhi_split(a, b) << 32 | qfw_mul32(a, b);
 }
 #else
+enum { QFW_MULHI_IS_SPLIT = 0 };
+
 static inline uint32_t qfw_mulhi(uint32_t a, uint32_t b)
 {
     return (uint32_t)(((uint64_t)a * b) >> 32);

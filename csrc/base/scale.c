@@ -28,6 +28,27 @@ static uint64_t divided(uint64_t n, uint32_t d, uint32_t *rest)
     return (uint64_t)(high / d) << 32 | q;
 }
 
+/* Eight bits more of a quotient; a rest is below `by` < 2^24, so a word with them. */
+static inline uint32_t digit(uint32_t q, uint32_t *rest, uint32_t by, uint32_t next)
+{
+    const uint32_t word = *rest << 8 | next, more = word / by;
+    *rest = word - more * by;
+    return (q << 8) + more;
+}
+
+/* floor(n 2^30 / by), by <= n <= 2 by, by < 2^24: 1, then thirty bits. */
+static uint32_t thirty_bits(uint32_t n, uint32_t by)
+{
+    uint32_t rest = n - by;
+    if (SIZE_MAX > UINT32_MAX) {
+        return (uint32_t)(((uint64_t)n << 30) / by);
+    }
+    const uint32_t first = (rest << 6) / by;
+    rest = (rest << 6) - first * by;
+    const uint32_t two = digit(64 + first, &rest, by, 0), three = digit(two, &rest, by, 0);
+    return digit(three, &rest, by, 0);
+}
+
 /* Shifts to `width` bits, rounding up. `sticky`: something below the last bit was dropped already;
  * then mant has more than `width` bits. */
 static qfw_num normalise_up(uint64_t mant, int32_t exp, bool sticky, int width)
@@ -68,6 +89,23 @@ qfw_num qfw_num_f64(double v)
     return normalise_up(mant, (int32_t)(e != 0 ? e : 1) - 1075, false, 53);
 }
 
+/* A number of 24 bits from a quotient of words: num has its 64th bit set, over < 2^17. The quotient of its
+ * high word has 15 bits at least; bytes of the low one make that 24 or more. */
+static qfw_num short_ratio_up(uint64_t num, int32_t exp, uint32_t over)
+{
+    uint32_t high = (uint32_t)(num >> 32), low = (uint32_t)(num & 0xFFFFFFFFu);
+    uint32_t q = high / over, rest = high - q * over;
+    for (exp += 32; q >> 23 == 0; exp -= 8) {
+        q = digit(q, &rest, over, low >> 24);
+        low = (low & 0xFFFFFFu) << 8;
+    }
+    const int drop = qfw_msb64(q) - 23;
+    const uint32_t mant = q >> drop, more = (q - (mant << drop)) | rest | low;
+    const uint32_t up = mant + (more != 0 ? 1u : 0u), carry = up >> 24; /* 2^24: one bit less */
+    const qfw_num r = {up >> carry, exp + drop + (int32_t)carry};
+    return r;
+}
+
 qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width)
 {
     uint64_t num = v.mant * times; /* < 2^63 */
@@ -78,6 +116,9 @@ qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width)
     const int lift = 62 - qfw_msb64(num);
     num <<= lift;
     exp -= lift;
+    if (width == 24) {
+        return short_ratio_up(num << 1, exp - 1, over);
+    }
     /* num >= 2^62 and over < 2^17: the quotient has at least 45 bits. Where that is short of 54,
      * ten more follow; they fit, since a quotient below 2^54 times 2^10 does. */
     uint32_t rest;
@@ -176,20 +217,17 @@ qfw_num qfw_scale_for(float s_in, uint32_t m, uint32_t q)
 
 qfw_divisor qfw_divisor_of(float s)
 {
-    const qfw_num n = qfw_num_f32(s);
-    const uint32_t mant = (uint32_t)n.mant;
-    uint32_t rest;
-    const qfw_divisor d = {mant, (uint32_t)divided(UINT64_C(1) << 54, mant, &rest), n.exp};
+    const uint32_t bits = qfw_bits_f32(s), mant = qfw_mantissa(bits);
+    const qfw_divisor d = {mant, thirty_bits(UINT32_C(1) << 24, mant), (int32_t)(bits >> 23) - 150};
     return d;
 }
 
 qfw_ratio qfw_ratio_of(float s_in, float s_out, int bits)
 {
-    const qfw_num in = qfw_num_f32(s_in), out = qfw_num_f32(s_out);
-    const int32_t d = in.mant < out.mant ? 1 : 0;
-    uint32_t rest; /* 2^30 <= q < 2^31 */
-    const uint32_t q = (uint32_t)divided(in.mant << (30 + d), (uint32_t)out.mant, &rest);
-    const int32_t k = 30 - (in.exp - out.exp) + d;
+    const uint32_t in = qfw_bits_f32(s_in), out = qfw_bits_f32(s_out);
+    const int32_t d = qfw_mantissa(in) < qfw_mantissa(out) ? 1 : 0;
+    const uint32_t q = thirty_bits(qfw_mantissa(in) << d, qfw_mantissa(out)); /* below 2^31 */
+    const int32_t k = 30 - ((int32_t)(in >> 23) - (int32_t)(out >> 23)) + d;
     const int32_t e = 61 - k - bits, t = k - 32;
     qfw_ratio r = {q, 0, (uint8_t)(29 - bits), INT32_MAX};
     if (e > 30) { /* any a but 0 saturates */

@@ -42,23 +42,32 @@ void qfw_fix_scales(const qfw_operand *dst, float *scale)
     }
 }
 
-/* dst, but that one scale of Sym codes is kept at `scale` until they are written: codes may lie over the
- * sums that they are made of, and it among those that are still to be read. Code i takes at most the
- * bytes of sum i / 2, which has been read. */
-static qfw_tensor apart(const qfw_operand *dst, float *scale)
+/* Whether one scale of Sym codes is kept apart until they are written: codes may lie over the sums that
+ * they are made of, and it among those that are still to be read. Code i takes at most the bytes of sum
+ * i / 2, which has been read. */
+static bool is_apart(const qfw_operand *dst)
 {
-    qfw_tensor t = dst->t;
-    t.scale = dst->scales == 1 && dst->plan->kind == QFW_SYM ? scale : t.scale;
-    return t;
+    return dst->scales == 1 && dst->plan->kind == QFW_SYM;
+}
+
+/* How dst is encoded at scales that are known, from its element `first` on. */
+static qfw_encoding encoding_of(const qfw_call *call, const qfw_operand *dst, uint64_t first)
+{
+    qfw_encoding how = {dst->plan->rounding, 0, {0, 0}, first};
+    if (dst->plan->rounding == QFW_STOCHASTIC) {
+        how.key = qfw_key_of(call, dst);
+    }
+    return how;
 }
 
 static qfw_status encode(const qfw_call *call, const qfw_operand *src, const qfw_operand *dst,
                          uint32_t *ratios, uint64_t first)
 {
     float scale = 1.0f;
-    const qfw_tensor to = apart(dst, &scale);
+    qfw_tensor to = dst->t;
+    to.scale = is_apart(dst) ? &scale : to.scale;
     const qfw_convert_hints hints = {src->absmax, ratios};
-    qfw_encoding how = {dst->plan->rounding, 0, qfw_key_of(call, dst), first};
+    qfw_encoding how = encoding_of(call, dst, first);
     uint64_t saturated;
     if (QFW_HAS_ANY_CONVERT && qfw_same_codes(src, dst)) {
         memcpy(to.scale, src->t.scale, (size_t)dst->scales * sizeof(float));
@@ -111,9 +120,10 @@ static qfw_status convert_in_hindsight(const qfw_call *call)
     const qfw_convert_hints hints = {src->absmax, call->at[2].t.codes};
     const bool one = src->plan->kind == QFW_FLOAT32 || call->op->param[ABSOLUTE] != 0;
     const float s_in = qfw_has(call, 4) ? call->at[4].t.scale[0] : one ? 1.0f : src->t.scale[0];
-    const qfw_encoding how = {dst->plan->rounding, 0, qfw_key_of(call, dst), 0};
+    const qfw_encoding how = encoding_of(call, dst, 0);
     float scale = 1.0f;
-    const qfw_tensor to = apart(dst, &scale);
+    qfw_tensor to = dst->t;
+    to.scale = is_apart(dst) ? &scale : to.scale;
     uint64_t saturated;
     QFW_TRY(qfw_hindsight_scales(dst, to.scale, gain, s_in));
     QFW_TRY(qfw_convert_hinted(call->kernels, &src->t, &to, &how, &hints, &saturated));

@@ -19,7 +19,26 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
                       const uint32_t *ratios, const qfw_code_rule *rule, int8_t *codes,
                       uint64_t *saturated);
 
+/* Both in fours, from the first on: how many are done. *twice becomes the largest pattern without its sign,
+ * shifted up by one, if that is larger. */
+size_t qfw_largest_of_fours(const float *x, size_t n, uint32_t *twice);
+
+/* To the nearest, half away, where every |x[i]| <= q s, q <= 127; no code is out of range. */
+size_t qfw_floats_within(const float *x, size_t n, float s, int8_t *codes);
+
 #else
+
+static inline size_t qfw_largest_of_fours(const float *x, size_t n, uint32_t *twice)
+{
+    (void)x, (void)n, (void)twice;
+    return 0;
+}
+
+static inline size_t qfw_floats_within(const float *x, size_t n, float s, int8_t *codes)
+{
+    (void)x, (void)n, (void)s, (void)codes;
+    return 0;
+}
 
 static inline bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio,
                                     const qfw_code_rule *rule, uint32_t most, int8_t *codes)

@@ -28,15 +28,15 @@ static qfw_status check(const int32_t *labels, size_t rows, size_t classes, size
 }
 
 /* One row: writes its error codes, raises *absmax, returns its loss in units of 2^-26: at most (2^36 +
- * 16 * 2^26) * ln 2, before the shift below 2^62. */
+ * 16 * 2^26) * ln 2, before the shift below 2^62. Probabilities are rounded down, so those of the other
+ * classes sum to no more than what that of the label lacks. */
 static uint64_t row_s16(const int16_t *z, size_t classes, size_t label, const qfw_log2_scale *s,
                         int32_t *error, uint32_t *absmax)
 {
     const qfw_softmax_sum row = qfw_softmax_s16(z, classes, s, error);
+    const uint32_t missing = (uint32_t)((1 << 30) - error[label]);
     error[label] -= 1 << 30;
-    for (size_t c = 0; c < classes; c++) {
-        *absmax = qfw_abs32(error[c]) > *absmax ? qfw_abs32(error[c]) : *absmax;
-    }
+    *absmax = missing > *absmax ? missing : *absmax;
     return (qfw_nll_s16(&row, z[label], s) * 46516320) >> 26;
 }
 

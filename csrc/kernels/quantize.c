@@ -1,6 +1,7 @@
 /* Floats and integers to codes: the definitions. */
 #include "base/random.h"
 #include "base/round.h"
+#include "kernels/at_once.h"
 #include "kernels/kernels.h"
 
 /* Patterns of one sign are ordered as the floats are; seen as int32, those of the other sign are
@@ -83,12 +84,19 @@ uint32_t qfw_rescale_s32_scalar(const int32_t *a, const uint32_t *u, size_t n,
     }
 }
 
-/* To the nearest, half away: what most rows are. */
-static uint32_t encode_near(const float *x, size_t n, float s, int32_t q, int8_t *codes)
+/* To the nearest, half away: what most rows are. `within`: every |x[i]| <= q s. */
+static uint32_t encode_near(const float *x, size_t n, float s, int32_t q, bool within,
+                            int8_t *codes)
 {
-    const qfw_divisor d = qfw_divisor_of(s);
+    const float *end = x + n;
+    const size_t done = within ? qfw_floats_within(x, n, s, codes) : 0;
     uint32_t saturated = 0;
-    for (const float *end = x + n; x < end; x++) {
+    if (done == n) {
+        return 0;
+    }
+    const qfw_divisor d = qfw_divisor_of(s);
+    codes += done;
+    for (x += done; x < end; x++) {
         const int32_t v = qfw_nearest_quotient(*x, &d);
         int32_t code = v;
         if ((uint32_t)(v + q) > 2 * (uint32_t)q) {
@@ -105,7 +113,8 @@ static uint32_t encode_near(const float *x, size_t n, float s, int32_t q, int8_t
 static uint32_t largest_of(const float *x, size_t n)
 {
     uint32_t most = 0;
-    for (const float *end = x + n; x < end; x++) {
+    const float *end = x + n;
+    for (x += qfw_largest_of_fours(x, n, &most); x < end; x++) {
         const uint32_t twice = qfw_mul32(qfw_bits_f32(*x), 2);
         if (twice > most) {
             most = twice;
@@ -148,9 +157,10 @@ qfw_status qfw_quantize_s8_scalar(const float *x, size_t n, size_t run, const qf
             const qfw_num top = qfw_num_f32(qfw_from_bits_f32(most));
             *scale = qfw_num_scale_f32(qfw_num_ratio_up(top, 1, how->q, 24), how->pow2);
         }
-        *saturated += !QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY
-                          ? encode_near(x + i, count, *scale, (int32_t)how->q, codes + i)
-                          : encode_run(x + i, count, *scale, how, how->first + i, codes + i);
+        *saturated +=
+            !QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY
+                ? encode_near(x + i, count, *scale, (int32_t)how->q, how->dynamic, codes + i)
+                : encode_run(x + i, count, *scale, how, how->first + i, codes + i);
     }
     return QFW_OK;
 }

@@ -41,20 +41,30 @@ static inline uint32_t rescale_column(const void *from, const int32_t from_width
     return saturated;
 }
 
-/* One column by the definition. */
-static uint32_t rescale_any(const qfw_rescaling *c, size_t j, const qfw_code_rule *rule)
+/* A column that has to be moved up first: |a| <= limit, as what is beyond leaves the codes. */
+static uint32_t rescale_lifted(const void *from, int32_t from_width, void *to, int32_t to_width,
+                               size_t rows, size_t row, const qfw_ratio *ratio, int32_t q)
 {
-    const qfw_ratios *r = &c->ratios;
-    const qfw_ratios own = {r->mult + j, r->limit + j, r->up + j, r->down + j};
-    qfw_rescaling one = *c;
+    const int32_t mult = (int32_t)ratio->mult, half = (int32_t)(UINT32_C(1) << (ratio->down - 1));
+    const uint32_t limit = ratio->limit, up = ratio->up, shift = ratio->down;
     uint32_t saturated = 0;
-    one.ratios = own;
-    one.rows = one.columns = 1;
-    for (size_t i = 0; i < c->rows; i++) {
-        const size_t at = i * c->columns + j;
-        one.from = (const uint8_t *)c->from + at * (size_t)(c->from_width / 8);
-        one.to = (uint8_t *)c->to + at * (size_t)(c->to_width / 8);
-        saturated += qfw_rescale_rows_scalar(&one, rule);
+    for (size_t i = 0; rows > 0; rows--, i += row) {
+        const int32_t a = from_width == 8 ? ((const int8_t *)from)[i] : ((const int32_t *)from)[i];
+        int32_t v;
+        if (__builtin_expect((uint32_t)a + limit > 2 * limit, 0)) {
+            v = qfw_rescale(a, ratio, QFW_HALF_AWAY, 0);
+        } else {
+            v = dsp_nearest((int32_t)((uint32_t)a << up), mult, half, shift);
+        }
+        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
+            v = v < 0 ? -q : q;
+            saturated++;
+        }
+        if (to_width == 8) {
+            ((int8_t *)to)[i] = (int8_t)v;
+        } else {
+            ((int16_t *)to)[i] = (int16_t)v;
+        }
     }
     return saturated;
 }
@@ -118,9 +128,12 @@ uint32_t qfw_rescale_rows_dsp(const qfw_rescaling *c, const qfw_code_rule *rule)
     for (size_t j = 0; j < c->columns; j++) {
         const void *from = (const uint8_t *)c->from + j * (size_t)(c->from_width / 8);
         void *to = (uint8_t *)c->to + j * (size_t)(c->to_width / 8);
+        const qfw_ratio any = {c->ratios.mult[j], (uint8_t)c->ratios.up[j],
+                               (uint8_t)c->ratios.down[j], c->ratios.limit[j]};
         dsp_ratio r;
-        if (!dsp_takes(c->ratios.mult[j], c->ratios.up[j], c->ratios.down[j], c->from_width, &r)) {
-            saturated += rescale_any(c, j, rule);
+        if (!dsp_takes(any.mult, any.up, any.down, c->from_width, &r)) {
+            saturated +=
+                rescale_lifted(from, c->from_width, to, c->to_width, c->rows, c->columns, &any, q);
         } else if (c->from_width == 8) {
             saturated += c->to_width == 8
                              ? rescale_column(from, 8, to, 8, c->rows, c->columns, &r, q)

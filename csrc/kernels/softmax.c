@@ -26,6 +26,16 @@ static uint32_t reciprocal(uint64_t sum, int k)
     return q;
 }
 
+/* 2^30 2^-(below mu 2^-down), below < 2^16, 1 <= down <= 31: the distance is a word, or beyond what is
+ * not 0. */
+static inline uint32_t power(uint32_t below, uint32_t mu, uint32_t down)
+{
+    const uint64_t product = qfw_mul64(below, mu);
+    const uint32_t high = (uint32_t)(product >> 32), low = (uint32_t)(product & 0xFFFFFFFFu);
+    const uint32_t t = high << (32 - down) | low >> down;
+    return high >> down == 0 && t < QFW_EXP2_END ? qfw_exp2_word(t) : 0;
+}
+
 /* Twice exp2 is at most 2^31, so p <= 2^30. */
 qfw_softmax_sum qfw_softmax_s16(const int16_t *z, size_t classes, const qfw_log2_scale *s,
                                 int32_t *p)
@@ -34,8 +44,11 @@ qfw_softmax_sum qfw_softmax_s16(const int16_t *z, size_t classes, const qfw_log2
     for (size_t c = 1; c < classes; c++) {
         row.top = z[c] > row.top ? z[c] : row.top;
     }
+    const uint32_t down = (uint32_t)-s->shift;
     for (size_t c = 0; c < classes; c++) {
-        const uint32_t e = qfw_exp2_q30(qfw_distance((uint32_t)(row.top - z[c]), s));
+        const uint32_t below = (uint32_t)(row.top - z[c]);
+        const uint32_t e =
+            down - 1 < 31 ? power(below, s->mu, down) : qfw_exp2_q30(qfw_distance(below, s));
         p[c] = (int32_t)e;
         row.sum += e;
     }

@@ -155,6 +155,39 @@ static void check_bytes(source *s, size_t n, unsigned number)
     report_check(qfw_absmax_s32_scalar(a, n) == qfw_absmax_s32_dsp(a, n), number, "absmax_s32");
 }
 
+/* Floats whose largest is known: ties, zeros, subnormal numbers and any below. */
+static void check_floats(source *s, size_t n, unsigned number)
+{
+    static float x[TAILS];
+    int8_t codes[TAILS + 4];
+    const size_t fours = n & ~(size_t)3, off = below(s, 4);
+    const int32_t q = (1 << (1 + below(s, 7))) - 1;
+    const float to = scale(s);
+    const qfw_divisor d = qfw_divisor_of(to);
+    uint32_t twice = 2 * below(s, 2) * qfw_bits_f32(to), most = twice;
+    bool same = true;
+    for (size_t i = 0; i < n; i++) {
+        const int32_t halves = (int32_t)below(s, (uint32_t)(2 * q + 1));
+        const float v = below(s, 4) == 0   ? qfw_from_bits_f32(word(s) >> (9 + below(s, 20)))
+                        : below(s, 2) == 0 ? qfw_product_f32(halves, qfw_scale_lift(to, -1))
+                                           : qfw_from_bits_f32(word(s) % qfw_bits_f32(to));
+        const uint32_t bits = qfw_bits_f32(v), sign = below(s, 2) << 31;
+        x[i] = qfw_nearest_quotient(v, &d) <= q ? qfw_from_bits_f32(bits | sign) : 0.0f;
+        most = i < fours && 2 * qfw_bits_f32(x[i]) > most ? 2 * qfw_bits_f32(x[i]) : most;
+    }
+    memset(codes, 0x55, sizeof codes);
+    const size_t done = qfw_floats_within(x, n, to, codes + off);
+    for (size_t i = 0; i < done; i++) {
+        same = same && codes[off + i] == qfw_nearest_quotient(x[i], &d);
+    }
+    const uint32_t field = qfw_bits_f32(to) >> 23;
+    report_check(same && codes[off + done] == 0x55 &&
+                     done == (field >= 2 && field <= 248 ? fours : 0),
+                 number, "floats_within");
+    report_check(qfw_largest_of_fours(x, n, &twice) == fours && twice == most, number,
+                 "largest_of_fours");
+}
+
 /* Sums that stay in range, of every length of ratio: ties too. */
 static void check_within(source *s, size_t n, unsigned number)
 {
@@ -302,6 +335,11 @@ int main(void)
     report_suite("rescale_s8");
     for (number = 0; number < 60 * TAILS; number++) {
         check_bytes(&s, number % TAILS, number);
+    }
+    report_suite_end(number);
+    report_suite("floats_within");
+    for (number = 0; number < 60 * TAILS; number++) {
+        check_floats(&s, number % TAILS, number);
     }
     report_suite_end(number);
     report_suite("codes_within");
