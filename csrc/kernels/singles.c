@@ -91,11 +91,12 @@ size_t qfw_singles_s8_scalar(const int32_t *a, size_t n, float s_in, uint32_t q,
 {
     enum { AT_ONCE = 8 };
     size_t i = 0;
-    for (; first % AT_ONCE == 0 && n - i >= AT_ONCE; i += AT_ONCE) {
+    for (size_t count; first % AT_ONCE == 0 && i < n; i += count) {
         int8_t made[AT_ONCE];
         float found[AT_ONCE];
         bool sure = true;
-        for (size_t k = 0; k < AT_ONCE; k++) {
+        count = n - i < AT_ONCE ? n - i : AT_ONCE;
+        for (size_t k = 0; k < count; k++) {
             const int32_t m = a[i + k];
             const uint32_t u = key != NULL ? word_at(key, (size_t)(first + i + k)) : QFW_SURE_WORD;
             sure = is_sure(m, s_in, q, u, &found[k]) && sure;
@@ -104,8 +105,8 @@ size_t qfw_singles_s8_scalar(const int32_t *a, size_t n, float s_in, uint32_t q,
         if (!sure) {
             break;
         }
-        memcpy(scale + i, found, sizeof found);
-        memcpy(codes + i, made, sizeof made);
+        memcpy(scale + i, found, count * sizeof *found);
+        memcpy(codes + i, made, count);
     }
     return i;
 }

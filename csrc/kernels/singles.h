@@ -27,7 +27,7 @@ typedef struct {
 
 /* Sums that become codes with a scale each, found: scale[i] = scale(s_in, |a[i]|, q) of docs/numerics.md section
  * 5, 1 of a 0, and then codes[i] is q with the sign of a[i], if `key`'s words (NULL: none) do not round otherwise.
- * Eight at a time, up to the first eight of which that is not sure.
+ * Eight at a time, the last ones fewer, up to the first eight of which that is not sure.
  *   sure     every |a[i]| is below 2^27, every scale of another than 0 above FLT_MIN and below FLT_MAX, every word
  *            at least 2^18 from 0 and 2^32: a[i] s_in / scale[i] is within 2^-14 of +-q (section 6, point 5)
  *   q        64 .. 127

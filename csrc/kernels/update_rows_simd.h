@@ -55,6 +55,50 @@ QFW_ALWAYS_INLINE void find_quick(const qfw_moves *p, const qfw_moves *s, const 
     }
 }
 
+/* Whether one of a spread's numbers is no byte. */
+QFW_ALWAYS_INLINE vec no_bytes(const spread *x)
+{
+    const vec mid = VEC(set1_epi16)(128);
+    return VEC_SI(or)(VEC(add_epi16)(x->half[0], mid), VEC(add_epi16)(x->half[1], mid));
+}
+
+/* A quick row of whole vectors from a multiple of 32 on: what move_row does, without a look at what there
+ * is of it. Returns what update_s32 does. */
+QFW_ALWAYS_INLINE uint32_t move_quick(int8_t *m, int8_t *v, const int8_t *g, size_t n,
+                                      uint64_t first, drawn *of_p, drawn *of_s, const motion *p,
+                                      const motion *s, const kind k)
+{
+    vec lost = VEC(set1_epi32)(0), beyond = lost;
+    for (size_t i = 0; i < n; i += WIDE) {
+        const vec g_i = load(g + i), m_i = load(m + i), v_i = k.state ? load(v + i) : g_i;
+        const words w = words_at(of_p, first + i), w_v = k.state ? words_at(of_s, first + i) : w;
+        const spread of_g = spread_of(g_i), of_v = spread_of(v_i);
+        const spread steps = steps_of(&of_g, &of_v, w, p, k);
+        const vec by = narrow(&steps), to = VEC(subs_epi8)(m_i, by);
+        lost = VEC_SI(or)(lost, VEC_SI(xor)(to, VEC(sub_epi8)(m_i, by)));
+        VEC_SI(storeu)((void *)(m + i), held(to, p->q, k));
+        if (k.state) {
+            const spread moved = steps_of(&of_g, &of_v, w_v, s, k);
+            beyond = VEC_SI(or)(beyond, no_bytes(&moved));
+            VEC_SI(storeu)((void *)(v + i), held(narrow(&moved), s->q, k));
+        }
+    }
+    const vec upper = VEC_SI(and)(beyond, VEC(set1_epi16)((int16_t)-256));
+    return (is_zero(lost) ? 0u : 1u) | (k.state && !is_zero(upper) ? 2u : 0u);
+}
+
+enum { FEW = 4 }; /* vectors of a row that is done before one could look whether it moves */
+
+/* Rows that all are quick, and short; of whole vectors from a multiple of 32 on. */
+QFW_ALWAYS_INLINE bool are_short(const qfw_rows_move *rows, const int32_t *quick)
+{
+    int32_t all = 1;
+    for (size_t k = 0; k < rows->count; k++) {
+        all &= quick[k];
+    }
+    return all != 0 && rows->n <= FEW * WIDE && rows->n % WIDE == 0 && rows->first % 32 == 0;
+}
+
 /* All rows, with a state or without. */
 QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const qfw_rows_move *rows,
                                    uint32_t *out, const bool has_state)
@@ -82,6 +126,18 @@ QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const 
     int32_t quick[QFW_LANES] = {0};
     if (fits && !short_range) {
         find_quick(p, s, has_state, quick);
+    }
+    if (are_short(rows, quick)) {
+        for (size_t k = 0; k < rows->count; k++) {
+            const size_t at = k * rows->n;
+            t.p.g = factor_at(&p_g, k);
+            t.p.v = factor_at(&p_v, k);
+            t.s.g = factor_at(&s_g, k);
+            t.s.v = factor_at(&s_v, k);
+            out[k] = move_quick(m + at, has_state ? v + at : NULL, g + at, rows->n,
+                                rows->first + at, &of_p, &of_s, &t.p, &t.s, small);
+        }
+        return;
     }
     for (size_t k = 0; k < rows->count; k++) {
         const size_t n = rows->n, at = k * n;

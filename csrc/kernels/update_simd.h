@@ -39,8 +39,8 @@ enum { DRAWN = 4 * BLOCKS };
 typedef struct {
     const qfw_key *key;
     uint64_t from, end; /* a vector's words can begin with blocks from .. end - 1 */
-    uint64_t last;      /* no block after this one is asked for */
-    uint32_t a[DRAWN], b[DRAWN];
+    uint64_t last;      /* the block of the last element */
+    uint32_t a[DRAWN + 1], b[DRAWN + 1];
 } drawn;
 
 /* For n elements from `first` on, n > 0. */
@@ -51,16 +51,17 @@ static void begin_words(drawn *d, const qfw_key *key, uint64_t first, uint64_t n
     d->last = (first + n - 1) >> 5;
 }
 
-/* A vector may reach a block beyond the last. */
+/* A vector may reach a block beyond the last, whose words are any. */
 static void renew_words(drawn *d, uint64_t number)
 {
     size_t blocks = 0;
     do {
         draw_blocks(d->key, number + blocks, d->a + blocks, d->b + blocks);
         blocks += BLOCKS;
-    } while (blocks < DRAWN && number + blocks < d->last + WIDE / 32);
+    } while (blocks < DRAWN && number + blocks <= d->last);
+    d->a[blocks] = d->b[blocks] = 0;
     d->from = number;
-    d->end = number + blocks + 1 - WIDE / 32;
+    d->end = number + blocks <= d->last ? number + blocks + 1 - WIDE / 32 : number + blocks;
 }
 
 /* Of the elements from `at` on, a multiple of 32. */
