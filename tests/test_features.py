@@ -38,11 +38,17 @@ class Image(ctypes.Structure):
     )
 
 
-def mlp(policy: q.Policy, batch: int = 1, lr: float = 0.05, momentum: float = 0.0) -> q.Session:
-    model = nn.Sequential(nn.Linear(19, 9), nn.ReLU(), nn.Linear(9, 4))
+def mlp(
+    policy: q.Policy,
+    batch: int = 1,
+    lr: float = 0.05,
+    momentum: float = 0.0,
+    sizes: tuple[int, int, int] = (19, 9, 4),
+) -> q.Session:
+    model = nn.Sequential(nn.Linear(*sizes[:2]), nn.ReLU(), nn.Linear(*sizes[1:]))
     plan = q.compile(
         model,
-        input_shape=(19,),
+        input_shape=sizes[:1],
         loss=nn.CrossEntropyLoss(),
         optimizer=q.optim.SGD(lr, momentum=momentum),
         policy=policy,
@@ -144,6 +150,12 @@ def test_the_macros_are_those_of_the_core() -> None:
     assert set(features(mlp(FUSED).plan)) == known | {"QFW_PLAN_CRC"}
 
 
+def needed(net: q.Session) -> set[str]:
+    return {name for name, used in features(net.plan).items() if used and "HAS" in name}
+
+
 def test_a_plain_network_needs_little() -> None:
-    needed = {name for name, used in features(mlp(FUSED).plan).items() if used and "HAS" in name}
-    assert needed == {"QFW_HAS_S16_S8"}
+    assert needed(mlp(FUSED)) == {"QFW_HAS_S16_S8", "QFW_HAS_RESTS"}
+    assert needed(mlp(FUSED, sizes=(64, 32, 10))) == {"QFW_HAS_S16_S8"}
+    assert "QFW_HAS_RESTS" in needed(mlp(FUSED, sizes=(64, 36, 10)))  # terms beyond eights
+    assert "QFW_HAS_RESTS" in needed(mlp(FUSED, sizes=(64, 32, 9)))  # an odd column

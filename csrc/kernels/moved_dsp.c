@@ -215,7 +215,7 @@ QFW_ALWAYS_INLINE uint32_t move_blocks(int8_t *to, const qfw_row *r, const pace 
     for (size_t i = 0, n; i < r->n; i += n, at += (ptrdiff_t)n) {
         const qfw_words w = moved_words(p->key, at);
         n = moved_count(at, r->n - i);
-        const size_t most = n & ~(size_t)3;
+        const size_t most = QFW_HAS_RESTS ? n & ~(size_t)3 : n;
         const int8_t *x = state && r->code == 0 ? zeros : r->x + i;
         if (from != SUMS && !state && most != 0) {
             const bytes b = {x, to + i + most, p->g, w};

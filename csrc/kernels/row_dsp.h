@@ -78,7 +78,7 @@ ALL_PAIRS(pairs_anywhere, LOAD_ANYWHERE)
 /* `out` and `n` are used up. */
 static inline void run_pairs(pairs *p, const int8_t *b)
 {
-    if ((((uintptr_t)b | p->next) & 3u) == 0) {
+    if (!QFW_HAS_RESTS || (((uintptr_t)b | p->next) & 3u) == 0) {
         pairs_aligned(p, b);
     } else {
         pairs_anywhere(p, b);
