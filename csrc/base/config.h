@@ -194,6 +194,15 @@
 #define QFW_INLINE static inline
 #endif
 
+/* What runs once an operation, where a step is small: one row that goes through products and codes of int8.
+ * There flash is scarce, and what is around the kernels is made small too. */
+#define QFW_IS_SMALL (!QFW_ANY_PLAN && !QFW_HAS_ANY_GEMM && !QFW_HAS_ANY_MOVE)
+#if defined(__GNUC__) && QFW_IS_SMALL
+#define QFW_SMALL __attribute__((cold))
+#else
+#define QFW_SMALL
+#endif
+
 /* The same where one plan has few callers of it; a core for any plan has many, and little flash. */
 #if QFW_ANY_PLAN
 #define QFW_INLINE_ALONE static inline

@@ -219,7 +219,7 @@ QFW_ALWAYS_INLINE uint32_t move_blocks(int8_t *to, const qfw_row *r, const pace 
         const int8_t *x = state && r->code == 0 ? zeros : r->x + i;
         if (from != SUMS && !state && most != 0) {
             const bytes b = {x, to + i + most, p->g, w};
-            out |= from == BYTES ? bytes_alone(to + i, &b) : bytes_up_alone(to + i, &b);
+            out |= p->up == 0 ? bytes_alone(to + i, &b) : bytes_up_alone(to + i, &b);
         } else if (from == SUMS || state) {
             out |= move_fours(to + i, from == SUMS ? (const void *)(r->sums + i) : x,
                               state ? r->v + i : NULL, most, p, w, from, state, anew);
@@ -234,11 +234,6 @@ QFW_ALWAYS_INLINE uint32_t move_blocks(int8_t *to, const qfw_row *r, const pace 
 static uint32_t move_bytes(int8_t *to, const qfw_row *r, const pace *p)
 {
     return move_blocks(to, r, p, BYTES, false, false);
-}
-
-static uint32_t move_bytes_up(int8_t *to, const qfw_row *r, const pace *p)
-{
-    return move_blocks(to, r, p, BYTES_UP, false, false);
 }
 
 static uint32_t move_sums(int8_t *to, const qfw_row *r, const pace *p)
@@ -282,7 +277,7 @@ static mover *mover_of(source from, bool state, bool anew)
         return !(QFW_HAS_STATE && state) ? move_sums : anew ? set_sums : move_sums_on;
     }
     if (!(QFW_HAS_STATE && state)) {
-        return from == BYTES ? move_bytes : move_bytes_up;
+        return move_bytes;
     }
     return anew            ? from == BYTES ? set_bytes : set_bytes_up
            : from == BYTES ? move_bytes_on
@@ -312,7 +307,7 @@ static bool find_pace(const qfw_row *r, const qfw_coef *g, const qfw_coef *v, bo
     const bool large = bits + lift > 15;
     const int32_t up = lift + (large ? 8 : 16);
     p->move = mover_of(large ? BYTES_UP : BYTES, has_state, anew);
-    p->up = 0;
+    p->up = large ? 8 : 0;
     p->g = (int32_t)((uint32_t)c << (up & 31));
     return up >= 0 && bits + up <= 31 && bits + 7 + lift <= most;
 }
