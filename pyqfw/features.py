@@ -229,9 +229,8 @@ def _masks_plainly(op: _Op) -> bool:
     """Of products: no mask, or one of int8 on sums of one scale without a bias or a ReLU."""
     if not op.has(4):
         return True
-    one = bool(op.flags & _FOLDED) or op.of(2).one_scale
     alone = not op.has(3) and not op.flags & (_RELU | _COLUMNS)
-    return op.of(4).slot == 8 and op.of(4).quantized and one and alone
+    return op.of(4).slot == 8 and op.of(4).quantized and _is_of_one_scale(op) and alone
 
 
 def _is_one_row_of_ratios(plan: _Plan, op: _Op) -> bool:
@@ -242,10 +241,34 @@ def _is_one_row_of_ratios(plan: _Plan, op: _Op) -> bool:
         plan.batch == 1
         and single
         and (dst.kind, src.kind) == (_SYM, _SYM)
-        and dst.slot in (8, 16)
-        and src.slot in (8, 32)
+        and (dst.slot, src.slot) in (((16, 8),) if op.name == "widen" else ((8, 32), (16, 32)))
         and (op.name == "widen" or dst.rounding == _HALF_AWAY)
     )
+
+
+def _finishes_plainly(plan: _Plan, op: _Op) -> bool:
+    """Of products: one row by columns that have a bias of int16 with one scale, or sums of one scale
+    with no more than a mask."""
+    if not _is_single(plan, op) or op.params[2] != 0:
+        return False
+    if op.has(3):
+        bias = op.of(3)
+        return not op.has(4) and (bias.kind, bias.slot) == (_SYM, 16) and bias.one_scale
+    return _masks_plainly(op) and not op.flags & (_RELU | _COLUMNS) and _is_of_one_scale(op)
+
+
+def _is_of_one_scale(op: _Op) -> bool:
+    """Of products without a bias: whether their sums have no scale a column."""
+    return bool(op.flags & _FOLDED) or op.of(2).one_scale
+
+
+def _fits_instructions(plan: _Plan, op: _Op) -> bool:
+    """Of operations on rows of int8: products of eights of terms by twos of columns along rows, of
+    twos by fours across; updates of fours."""
+    if op.name in _PRODUCTS:
+        n, k = op.of(0).row, op.of(1).row
+        return k % 8 == n % 2 == 0 if op.params[0] == 0 else k % 2 == n % 4 == 0
+    return op.name not in _MOVERS or not op.has(2) or op.of(2).row % 4 == 0
 
 
 def _is_usual(op: _Op) -> bool:
@@ -264,6 +287,11 @@ def _is_usual(op: _Op) -> bool:
         and dst.one_scale
         and (columns or (src.one_scale and dst.slot == 8 and not op.has(2)))
     )
+
+
+def _has_each(op: _Op) -> bool:
+    """Of conversions: whether each element of a row has a scale of its own."""
+    return op.of(1).group == op.of(1).inner == 1
 
 
 def _is_folded(op: _Op) -> bool:
@@ -323,7 +351,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
     plain = all(op.name in _PLAIN for op in p.ops) and not requantizes
     uses = {
         "ASYM": any(t.kind == _ASYM for t in codes),
-        "PACKED": any(t.container == 0 and t.bits not in (8, 16) for t in codes),
+        "PACKED": any(t.container == 0 for t in codes),
         "POW2": any(t.pow2 for t in codes),
         "HALF_EVEN": any(t.rounding == _HALF_EVEN for t in codes)
         or any(op.flags >> 3 & 3 == _HALF_EVEN for op in movers),
@@ -339,6 +367,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "POOLED": any(op.name == "product_pool_s32" for op in p.ops),
         "HINDSIGHT": any(t.range == wire.HINDSIGHT for t in codes),
         "FIXED": any(t.range == wire.FIXED for t in codes),
+        "GROUPS": any(1 < t.group < t.axis for t in codes),
         "ROW_SCALES": any(t.rows == wire.ROWS_OUTER and not t.shared for t in codes),
         "SHARED": any(_is_shared(t, p.batch) for t in codes),
         "ADAMW": any(op.name.endswith("adamw") or "_adamw_" in op.name for op in p.ops),
@@ -374,11 +403,16 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
     uses |= {
         "ANY_GEMM": not (simple and all(_is_one_by_four(p, op) for op in summed)),
         "ANY_MASK": not (simple and all(_masks_plainly(op) for op in products)),
+        "ANY_FINISH": not (simple and all(_finishes_plainly(p, op) for op in products)),
+        "ANY_FLOATS": not simple
+        or any(c.of(0).kind == _FLOAT32 and not _has_each(c) for c in converts),
         "NEAREST_S8": not simple or any(c.of(1).kind == c.of(0).kind == _SYM for c in nearest),
         "MANY_ROWS": not (simple and all(_is_one_row_of_ratios(p, op) for op in by_column)),
     }
     last = max(i for op in p.ops for i in range(wire.PLACES) if op.has(i))
     places = max(last + 1, _LEAST_PLACES)
+    one_row = not (uses["ANY_GEMM"] or uses["ANY_MOVE"])
+    uses["RESTS"] = not (one_row and all(_fits_instructions(p, op) for op in p.ops))
     macros = {f"QFW_HAS_{name}": int(used) for name, used in uses.items()}
     return {
         "QFW_DIRECT": 1,

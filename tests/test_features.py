@@ -45,11 +45,10 @@ def mlp(
     momentum: float = 0.0,
     sizes: tuple[int, int, int] = (19, 9, 4),
 ) -> q.Session:
-    rows, hidden, out = sizes
-    model = nn.Sequential(nn.Linear(rows, hidden), nn.ReLU(), nn.Linear(hidden, out))
+    model = nn.Sequential(nn.Linear(*sizes[:2]), nn.ReLU(), nn.Linear(*sizes[1:]))
     plan = q.compile(
         model,
-        input_shape=(rows,),
+        input_shape=sizes[:1],
         loss=nn.CrossEntropyLoss(),
         optimizer=q.optim.SGD(lr, momentum=momentum),
         policy=policy,
@@ -151,9 +150,12 @@ def test_the_macros_are_those_of_the_core() -> None:
     assert set(features(mlp(FUSED).plan)) == known | {"QFW_PLAN_CRC"}
 
 
-def test_a_plain_network_needs_little() -> None:
-    def needed(net: q.Session) -> set[str]:
-        return {name for name, used in features(net.plan).items() if used and "HAS" in name}
+def needed(net: q.Session) -> set[str]:
+    return {name for name, used in features(net.plan).items() if used and "HAS" in name}
 
-    assert needed(mlp(FUSED, sizes=(20, 8, 4))) == {"QFW_HAS_S16_S8"}
-    assert needed(mlp(FUSED)) == {"QFW_HAS_S16_S8", "QFW_HAS_ODD_ROWS"}
+
+def test_a_plain_network_needs_little() -> None:
+    assert needed(mlp(FUSED)) == {"QFW_HAS_S16_S8", "QFW_HAS_RESTS", "QFW_HAS_ODD_ROWS"}
+    assert needed(mlp(FUSED, sizes=(64, 32, 10))) == {"QFW_HAS_S16_S8"}
+    assert "QFW_HAS_RESTS" in needed(mlp(FUSED, sizes=(64, 36, 10)))  # terms beyond eights
+    assert "QFW_HAS_RESTS" in needed(mlp(FUSED, sizes=(64, 32, 9)))  # an odd column

@@ -29,7 +29,7 @@
 #ifndef QFW_HAS_ASYM /* Asym tensors */
 #define QFW_HAS_ASYM 1
 #endif
-#ifndef QFW_HAS_PACKED /* codes in slots without whole bytes */
+#ifndef QFW_HAS_PACKED /* codes without a container */
 #define QFW_HAS_PACKED 1
 #endif
 #ifndef QFW_HAS_POW2 /* scales that are powers of two */
@@ -79,6 +79,9 @@
 #endif
 #ifndef QFW_HAS_SHARED /* scales of several stretches */
 #define QFW_HAS_SHARED 1
+#endif
+#ifndef QFW_HAS_GROUPS /* scales of some of an axis, neither of one nor of all */
+#define QFW_HAS_GROUPS 1
 #endif
 #ifndef QFW_HAS_ADAMW /* AdamW */
 #define QFW_HAS_ADAMW 1
@@ -146,6 +149,15 @@
 #ifndef QFW_HAS_ODD_ROWS /* products along rows of int8 whose length is no multiple of four */
 #define QFW_HAS_ODD_ROWS 1
 #endif
+#ifndef QFW_HAS_ANY_FINISH /* what follows sums but an int16 bias of one row, or one scale's mask */
+#define QFW_HAS_ANY_FINISH 1
+#endif
+#ifndef QFW_HAS_ANY_FLOATS /* sums to floats but with a scale a column */
+#define QFW_HAS_ANY_FLOATS 1
+#endif
+#ifndef QFW_HAS_RESTS /* rows of int8 in other lengths than those that instructions take at once */
+#define QFW_HAS_RESTS 1
+#endif
 #ifndef QFW_HAS_PANELS /* integer products of several rows that are worth a panel */
 #define QFW_HAS_PANELS 1
 #endif
@@ -161,6 +173,7 @@
       QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_HAS_F32_MASK && QFW_HAS_POOLED &&           \
       QFW_HAS_PANELS && QFW_HAS_FEW_COLUMNS && QFW_HAS_ANY_GEMM && QFW_HAS_ANY_MASK &&          \
       QFW_HAS_NEAREST_S8 && QFW_HAS_MANY_ROWS && QFW_HAS_RECOMPUTE && QFW_HAS_ODD_ROWS &&       \
+      QFW_HAS_GROUPS && QFW_HAS_ANY_FINISH && QFW_HAS_ANY_FLOATS && QFW_HAS_RESTS &&            \
       QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
@@ -183,6 +196,15 @@
 #define QFW_COLD
 #define QFW_NOINLINE
 #define QFW_INLINE static inline
+#endif
+
+/* What runs once an operation, where a step is small: one row that goes through products and codes of int8.
+ * There flash is scarce, and what is around the kernels is made small too. */
+#define QFW_IS_SMALL (!QFW_ANY_PLAN && !QFW_HAS_ANY_GEMM && !QFW_HAS_ANY_MOVE)
+#if defined(__GNUC__) && QFW_IS_SMALL
+#define QFW_SMALL __attribute__((cold))
+#else
+#define QFW_SMALL
 #endif
 
 /* The same where one plan has few callers of it; a core for any plan has many, and little flash. */

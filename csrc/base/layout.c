@@ -38,7 +38,8 @@ qfw_run qfw_run_at(const qfw_layout *layout, ptrdiff_t element)
     const ptrdiff_t row = layout->axis * layout->inner;
     const ptrdiff_t outer = layout->outer == 1 ? 0 : element / row, in_row = element - outer * row;
     const ptrdiff_t at = layout->inner == 1 ? in_row : in_row / layout->inner;
-    const ptrdiff_t g = layout->group == 1 ? at : at < layout->group ? 0 : at / layout->group;
+    const bool whole = !QFW_HAS_GROUPS || at < layout->group;
+    const ptrdiff_t g = layout->group == 1 ? at : whole ? 0 : at / layout->group;
     const ptrdiff_t before = layout->shared != 0 ? 0 : outer * qfw_groups(layout);
     const qfw_run run = {element, qfw_group_end(layout, g) - in_row, before + g};
     return run;

@@ -29,7 +29,7 @@ static inline ptrdiff_t qfw_run_length(const qfw_layout *layout)
  * 64-bit one costs as much as the rest. */
 static inline ptrdiff_t qfw_groups(const qfw_layout *layout)
 {
-    if (layout->group == 1 || layout->axis <= layout->group) {
+    if (!QFW_HAS_GROUPS || layout->group == 1 || layout->axis <= layout->group) {
         return layout->group == 1 ? layout->axis : layout->axis > 0;
     }
     return layout->axis / layout->group + (layout->axis % layout->group != 0);
@@ -60,7 +60,8 @@ qfw_run qfw_run_at(const qfw_layout *layout, ptrdiff_t element);
  * 0. */
 static inline ptrdiff_t qfw_even_run(const qfw_layout *layout)
 {
-    const bool whole = layout->group >= layout->axis || layout->axis % layout->group == 0;
+    const bool whole =
+        !QFW_HAS_GROUPS || layout->group >= layout->axis || layout->axis % layout->group == 0;
     const bool in_order = layout->outer == 1 || (layout->shared == 0 && whole);
     return in_order ? qfw_run_length(layout) : 0;
 }

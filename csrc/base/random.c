@@ -1,6 +1,6 @@
 #include "base/random.h"
 
-void qfw_make_key(uint32_t seed, uint32_t step, uint32_t tensor, qfw_key *key)
+QFW_SMALL void qfw_make_key(uint32_t seed, uint32_t step, uint32_t tensor, qfw_key *key)
 {
     const uint32_t a = qfw_mix(qfw_add32(seed, 0x9E3779B9u));
     const uint32_t b = qfw_mix(a ^ step);

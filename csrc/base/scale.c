@@ -75,11 +75,10 @@ static qfw_num normalise_up(uint64_t mant, int32_t exp, bool sticky, int width)
 qfw_num qfw_num_f32(float v)
 {
     const uint32_t u = qfw_bits_f32(v) & 0x7FFFFFFFu, e = u >> 23;
-    if (e != 0) {
-        const qfw_num normal = {(u & 0x7FFFFFu) | 0x800000u, (int32_t)e - 150};
-        return normal;
-    }
-    return normalise_up(u, -149, false, 24);
+    const int up = e == 0 && u != 0 ? 23 - qfw_msb64(u) : 0;
+    const qfw_num normal = {(u & 0x7FFFFFu) | 0x800000u, (int32_t)e - 150};
+    const qfw_num below = {u << up, u != 0 ? -149 - up : 0};
+    return e != 0 ? normal : below;
 }
 
 qfw_num qfw_num_f64(double v)
@@ -300,7 +299,7 @@ qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
         return r;
     }
     const int32_t under = s.exp - exp;
-    if (under >= 0 && under < 32 && v >> 39 == 0) { /* a seed below 2^18: no shift */
+    if (!QFW_IS_SMALL && under >= 0 && under < 32 && v >> 39 == 0) { /* a seed below 2^18: no shift */
         uint32_t rest;
         const uint64_t n = (2 * v + (s.mant << under)) >> (under + 1);
         r.seed = (int32_t)divided(n, (uint32_t)s.mant, &rest);

@@ -136,7 +136,7 @@ static qfw_status convert_in_hindsight(const qfw_call *call)
     return QFW_OK;
 }
 
-qfw_status qfw_op_convert(const qfw_call *call)
+QFW_SMALL qfw_status qfw_op_convert(const qfw_call *call)
 {
     const uint64_t first = (uint64_t)(QFW_ROWS_BEFORE(call) * call->at[0].row);
     return QFW_HAS_HINDSIGHT && qfw_has(call, 3)

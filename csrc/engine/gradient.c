@@ -215,7 +215,7 @@ QFW_INLINE bool move_rows(const qfw_call *call, sizes s)
     return true;
 }
 
-qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
+QFW_SMALL qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
 {
     const sizes s = sizes_of(call);
     if (QFW_DIRECT && move_rows(call, s)) {

@@ -270,7 +270,7 @@ static qfw_words next_words(const qfw_key *key, ptrdiff_t i, qfw_words w)
 }
 
 /* An element whose error and state are 0 stays. */
-void qfw_move_biases(const qfw_step_rows *s, const int8_t *e, const int32_t *sums)
+QFW_SMALL void qfw_move_biases(const qfw_step_rows *s, const int8_t *e, const int32_t *sums)
 {
     const bool has_state = QFW_HAS_STATE && s->state != NULL;
     const bool wide = QFW_HAS_ANY_MOVE && e == NULL;

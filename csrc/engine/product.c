@@ -235,7 +235,7 @@ static void sigmas(const qfw_call *call, float s_a, float *sigma, ptrdiff_t n)
     const qfw_operand *b = &call->at[2];
     const bool folded = (call->op->flags & FOLDED) != 0;
     const int32_t shift = (int32_t)call->op->param[2];
-    if (!folded && b->scales != 1) {
+    if (QFW_HAS_ANY_FINISH && !folded && b->scales != 1) {
         qfw_scales_mul(s_a, b->t.scale, (size_t)n, sigma);
     } else { /* clamped as a product is */
         const float one = qfw_scale_mul(s_a, folded ? 1.0f : b->t.scale[0]);
@@ -243,7 +243,7 @@ static void sigmas(const qfw_call *call, float s_a, float *sigma, ptrdiff_t n)
             sigma[j] = one;
         }
     }
-    for (ptrdiff_t j = 0; shift != 0 && j < n; j++) {
+    for (ptrdiff_t j = 0; QFW_HAS_SPLIT && shift != 0 && j < n; j++) {
         sigma[j] = qfw_scale_lift(sigma[j], shift);
     }
 }
@@ -256,8 +256,8 @@ static bool seed_at_once(const qfw_call *call, float s_a, float *sigma, int32_t 
     const qfw_operand *b = &call->at[2], *bias = &call->at[3];
     const bool folded = (call->op->flags & FOLDED) != 0;
     const float one = 1.0f;
-    if (!QFW_DIRECT || bias->plan->kind != QFW_SYM || bias->scales != 1 ||
-        qfw_slot(&bias->t.format) != 16 || call->op->param[2] != 0) {
+    if (QFW_HAS_ANY_FINISH && (!QFW_DIRECT || bias->plan->kind != QFW_SYM || bias->scales != 1 ||
+                               qfw_slot(&bias->t.format) != 16 || call->op->param[2] != 0)) {
         return false;
     }
     qfw_seeded_scales(bias->t.codes, bias->t.scale[0], s_a, folded ? &one : b->t.scale,

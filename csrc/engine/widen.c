@@ -168,8 +168,9 @@ static void widen_columns(const qfw_call *call, const qfw_code_rule *rule, uint3
     const ptrdiff_t columns = columns_of(call);
     const float scale = qfw_folded_scale(src, &call->at[2], columns, dst->plan->bits);
     dst->t.scale[0] = scale;
-    if (QFW_DIRECT && src->n == columns && qfw_slot(&src->t.format) == 8 &&
-        qfw_slot(&dst->t.format) == 16 && src->plan->kind == QFW_SYM &&
+    const bool one_row = src->n == columns && qfw_slot(&src->t.format) == 8 &&
+                         qfw_slot(&dst->t.format) == 16 && src->plan->kind == QFW_SYM;
+    if (QFW_DIRECT && (!QFW_HAS_MANY_ROWS || one_row) &&
         qfw_fold_row(src->t.codes, (size_t)columns, src->t.scale[0], call->at[2].t.scale, scale,
                      dst->plan->bits, dst->t.codes)) {
         return;

@@ -36,7 +36,8 @@ static inline int qfw_signed_bits(const qfw_format *format)
 /* The slot an element takes if that is whole bytes, else 0. */
 static inline int qfw_slot(const qfw_format *format)
 {
-    const bool plain = format->container == 0 && (format->bits == 8 || format->bits == 16);
+    const bool packed = QFW_HAS_PACKED && format->container == 0;
+    const bool plain = packed && (format->bits == 8 || format->bits == 16);
     return plain ? format->bits : format->container;
 }
 

@@ -128,9 +128,10 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
     }
     rule.zp = qfw_is_asym(dst->format.kind) ? dst->zero_point[0] : 0;
     const qfw_finish nothing = {NULL, NULL, false, true, NULL, 0, NULL};
-    if (QFW_DIRECT && rows == 1 &&
-        qfw_codes_of_row(src->codes, columns, &nothing, src->scale, dst, &rule, dst->codes,
-                         saturated)) {
+    if (QFW_DIRECT && (!QFW_HAS_MANY_ROWS || rows == 1) &&
+        (qfw_codes_of_row(src->codes, columns, &nothing, src->scale, dst, &rule, dst->codes,
+                          saturated) ||
+         !QFW_HAS_MANY_ROWS)) {
         return QFW_OK;
     }
     qfw_find_ratios(kernels, src, dst, hints->ratios);

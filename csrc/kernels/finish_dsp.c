@@ -65,12 +65,13 @@ void qfw_finish_s32_dsp(int32_t *acc, size_t rows, size_t n, const qfw_finish *f
         f->absmax[0] = finish_masked(acc, rows * n, f->mask, f->absmax[0]);
         return;
     }
-    if (f->seed == NULL && !f->relu && !f->columns) { /* one column of them all */
+    if (f->seed == NULL &&
+        (!QFW_HAS_ANY_FINISH || (!f->relu && !f->columns))) { /* one column of them all */
         const uint32_t size = qfw_absmax_s32_dsp(acc, rows * n);
         f->absmax[0] = size > f->absmax[0] ? size : f->absmax[0];
         return;
     }
-    if (rows == 1 && f->columns && f->seed != NULL) {
+    if (!QFW_HAS_ANY_FINISH || (rows == 1 && f->columns && f->seed != NULL)) {
         finish_row(acc, n, f);
         return;
     }

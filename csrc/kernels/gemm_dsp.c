@@ -164,7 +164,9 @@ static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
     const size_t last = g->n - 1;
     some.next = g->b_col;
     for (size_t p = 0; p < g->k; p += MOST, a += MOST, b += MOST) {
-        const size_t terms = g->k - p < MOST ? g->k - p : MOST, whole = terms & ~(size_t)7;
+        const size_t terms = g->k - p < MOST ? g->k - p : MOST;
+        const size_t whole = QFW_HAS_RESTS ? terms & ~(size_t)7 : terms;
+        const bool odd = QFW_HAS_RESTS && g->n % 2 != 0;
         const bool add = g->add != 0 || p > 0;
         uint32_t *x = some.row + (MOST - whole) / 2;
         int32_t two[2];
@@ -177,7 +179,7 @@ static void row_by_columns(const qfw_gemm *g, const int8_t *a, int32_t *out)
         if (whole != 0) {
             run_pairs(&some, b, out);
         }
-        if (whole != 0 && g->n % 2 != 0) {
+        if (whole != 0 && odd) {
             some.stop = two + 2;
             some.keep = 0;
             run_pairs(&some, b + (last - 1) * g->b_col, two);
@@ -196,14 +198,16 @@ static void row_across(const qfw_gemm *g, const void *a, int32_t *out)
 {
     enum { MOST = 64 };
     int16_t wide[MOST];
-    const size_t part = g->a_width == 8 ? MOST : g->k, over = g->n % 4;
+    const bool bytes = QFW_HAS_BYTE_ROWS && g->a_width == 8;
+    const size_t part = bytes ? MOST : g->k, over = QFW_HAS_RESTS ? g->n % 4 : 0;
     const int8_t *b = g->b;
     for (size_t p = 0; p < g->k; p += part, b += part * g->b_row) {
-        const size_t terms = g->k - p < part ? g->k - p : part, even = terms & ~(size_t)1;
+        const size_t terms = g->k - p < part ? g->k - p : part;
+        const size_t even = QFW_HAS_RESTS ? terms & ~(size_t)1 : terms;
         const bool add = g->add != 0 || p > 0;
-        const int16_t *x = g->a_width == 8 ? wide : a;
+        const int16_t *x = bytes ? wide : a;
         int32_t four[4];
-        for (size_t i = 0; g->a_width == 8 && i < terms; i++) {
+        for (size_t i = 0; bytes && i < terms; i++) {
             wide[i] = ((const int8_t *)a)[p + i];
         }
         fours some = {x, b, x + even, out, add ? UINT32_MAX : 0, g->n / 4};

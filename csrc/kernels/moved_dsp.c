@@ -26,8 +26,8 @@ typedef struct {
     qfw_words w;
 } bytes;
 
-/* How the gradient's codes come: bytes, bytes that are multiplied by 2^8 first, sums. */
-typedef enum { BYTES, BYTES_UP, SUMS } source;
+/* How the gradient's codes come. */
+typedef enum { BYTES, SUMS } source;
 
 /* A term alone has 24 bits more than its code, of which the random word has the upper 20 and 0 below:
  * with what a floor at 2^-20 would drop of the term the sum does not pass the next code. Two terms, of
@@ -192,13 +192,13 @@ QFW_ALWAYS_INLINE uint32_t move_blocks(int8_t *to, const qfw_row *r, const pace 
     for (size_t i = 0, n; i < r->n; i += n, at += (ptrdiff_t)n) {
         const qfw_words w = moved_words(p->of->key, at);
         n = moved_count(at, r->n - i);
-        const size_t most = n & ~(size_t)3;
+        const size_t most = QFW_HAS_RESTS ? n & ~(size_t)3 : n;
         if (from == SUMS) {
             out |=
                 move_fours(to + i, r->sums + i, state ? r->v + i : NULL, most, p, w, state, anew);
         } else if (most != 0) {
             const bytes b = {r->x + i, to + i + most, p->g, w};
-            out |= from == BYTES ? bytes_alone(to + i, &b) : bytes_up_alone(to + i, &b);
+            out |= p->up == 0 ? bytes_alone(to + i, &b) : bytes_up_alone(to + i, &b);
         }
         if (most < n) {
             out |= move_rest(to, r, p->of, i + most, i + n, anew);
@@ -210,11 +210,6 @@ QFW_ALWAYS_INLINE uint32_t move_blocks(int8_t *to, const qfw_row *r, const pace 
 static uint32_t move_bytes(int8_t *to, const qfw_row *r, const pace *p)
 {
     return move_blocks(to, r, p, BYTES, false, false);
-}
-
-static uint32_t move_bytes_up(int8_t *to, const qfw_row *r, const pace *p)
-{
-    return move_blocks(to, r, p, BYTES_UP, false, false);
 }
 
 static uint32_t move_sums(int8_t *to, const qfw_row *r, const pace *p)
@@ -274,9 +269,10 @@ static bool find_pace(const qfw_row *r, bool anew, pace *p)
         return all >= 0 && r->bits + all - of_g <= 30 && r->bits + 16 + lift <= most;
     }
     const int32_t bits = bits_of_factor(r->code) + lift;
-    p->move = bits > 15 ? move_bytes_up : move_bytes;
+    p->up = bits > 15 ? 8 : 0;
+    p->move = move_bytes;
     return !has_state && bits + 7 <= most &&
-           find_factor(r->code * g->mu, lift + (bits > 15 ? 8 : 16), &p->g);
+           find_factor(r->code * g->mu, lift + 16 - (int32_t)p->up, &p->g);
 }
 
 /* The row's sums are within 2^bits, and not 2^(bits - 1). */

@@ -96,8 +96,8 @@ bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *f, const f
         *saturated += code_fours(acc, n, f, from, s, bits, codes);
         return true;
     }
-    if (QFW_HAS_V6M) { /* flash is scarce: one loop */
-        *saturated += code_row(acc, n, f, from, s, bits, true, width, codes);
+    if (QFW_HAS_V6M || QFW_IS_SMALL) { /* flash is scarce: one loop */
+        *saturated += code_row(acc, n, f, from, s, bits, QFW_HAS_V6M || QFW_HAS_REQUANTIZE, width, codes);
         return true;
     }
     *saturated += follows      ? code_row(acc, n, f, from, s, bits, true, 8, codes)

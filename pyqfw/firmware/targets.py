@@ -19,6 +19,8 @@ WHOLE = (
     "-fno-inline-functions",
     "-fno-reorder-blocks",
     "-fno-schedule-insns",
+    "-fno-tree-dominator-opts",
+    "-fno-tree-pre",
     "--param=large-stack-frame=60",
     "--param=large-stack-frame-growth=60",
 )
