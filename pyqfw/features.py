@@ -247,8 +247,8 @@ def _is_one_row_of_ratios(plan: _Plan, op: _Op) -> bool:
 
 
 def _finishes_plainly(plan: _Plan, op: _Op) -> bool:
-    """Of products: one row by columns that have a bias of int16 with one scale, or sums of one scale
-    with no more than a mask."""
+    """Of products: one row by columns that have a bias of int16 with one scale, or sums of one
+    scale with no more than a mask."""
     if not _is_single(plan, op) or op.params[2] != 0:
         return False
     if op.has(3):
