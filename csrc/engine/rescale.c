@@ -67,7 +67,8 @@ bool qfw_has_no_range(const qfw_operand *x, ptrdiff_t scale)
         return false;
     }
     const int slot = qfw_slot(&x->t.format) / 8;
-    if (!QFW_IS_SMALL && x->plan->kind == QFW_SYM && slot > 0 && qfw_runs_per_scale(&x->t.layout) == 1) {
+    const bool often = QFW_HAS_STATE || !QFW_IS_SMALL; /* every step asks of a state's rows */
+    if (often && x->plan->kind == QFW_SYM && slot > 0 && qfw_runs_per_scale(&x->t.layout) == 1) {
         const qfw_run run = qfw_run_of(&x->t.layout, scale, 0);
         return are_zero((const uint8_t *)x->t.codes + run.first * slot, run.n * slot);
     }
