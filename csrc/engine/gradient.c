@@ -157,7 +157,7 @@ static bool are_bytes(const qfw_operand *x)
 }
 
 /* By sums of bytes that are made row by row: what has no error costs nothing. */
-static void move_summed(const qfw_call *call, sizes s, const qfw_step_rows *step)
+static void move_summed(const qfw_call *call, sizes s, qfw_step_rows *step)
 {
     const int8_t *e = call->at[1].t.codes, *x = call->at[2].t.codes;
     int32_t *sums = call->at[3].t.codes;
@@ -170,7 +170,7 @@ static void move_summed(const qfw_call *call, sizes s, const qfw_step_rows *step
 }
 
 /* By sums of anything, a tile at a time. */
-static void move_tiles(const qfw_call *call, sizes s, const qfw_step_rows *step)
+static void move_tiles(const qfw_call *call, sizes s, qfw_step_rows *step)
 {
     const ptrdiff_t tile = step_of(call);
     for (ptrdiff_t o = 0; o < s.out; o += tile) {

@@ -23,11 +23,13 @@ typedef struct {
     const qfw_operand *param, *state; /* state NULL: none */
     ptrdiff_t rows, row;              /* elements of a row */
     float sigma;                      /* the gradient's scale */
-    float of_param, of_state;         /* that times its factors */
-    qfw_coef own;                     /* the state's own part in itself */
-    qfw_factors f;
+    float step_g, step_v,
+        state_g;              /* factors; the last two where there is a state, as what follows */
+    float of_param, of_state; /* sigma times step_g, state_g */
+    qfw_coef own;             /* the state's own part in itself */
     qfw_key key, state_key;
-    uint8_t *flags;
+    uint8_t *flags; /* a byte for each scale */
+    bool flagged;   /* one is set; else they are not even 0 */
 } qfw_step_rows;
 
 /* False: it is no such parameter, state or step, and nothing was done.
@@ -36,15 +38,15 @@ bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bi
                     float sigma, qfw_step_rows *s);
 
 /* All rows, by the outer product e x^T. */
-void qfw_move_outer(const qfw_step_rows *s, const int8_t *e, const int8_t *x);
+void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x);
 
 /* Row o by sums, |sums[i]| <= 2^bits; bits < 0: they all are 0, and are not read. */
-void qfw_move_sums(const qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
+void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
 
 /* All biases, by errors or (e NULL) sums of them. */
-void qfw_move_biases(const qfw_step_rows *s, const int8_t *e, const int32_t *sums);
+void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums);
 
 /* Then scales may change. */
-void qfw_end_rows(const qfw_step_rows *s);
+void qfw_end_rows(qfw_step_rows *s);
 
 #endif

@@ -275,7 +275,7 @@ enum { OWN_KEY = 0x57334833 };
 void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t *flags)
 {
     const uint32_t step = call->progress.step;
-    const bool look = step != 0 && step % 256 == 0;
+    const bool look = qfw_looks_at_scales(call);
     if (!QFW_DIRECT && !look && !qfw_is_counted(x)) { /* hardly ever one moves */
         uint8_t some = 0;
         for (ptrdiff_t i = 0; i < x->scales; i++) {
