@@ -7,22 +7,23 @@
 #include "engine/rescale.h"
 #include "kernels/moved.h"
 
-/* qfw_coef_of, for what is done for every row; top is not 0. */
+/* qfw_coef_of, for what is done for every row. */
 QFW_INLINE qfw_coef coef_of(float top, float to, int32_t frac, bool wide)
 {
-    qfw_coef k;
+    qfw_coef k = {0, 0, 0, 0};
     int32_t right, left;
-    const float v = QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to);
-    loop_coef_of(v, frac, wide ? 63 : 31, &k.mu, &k.limit, &right, &left);
-    k.right = (uint8_t)right;
-    k.left = (uint8_t)left;
+    if (qfw_bits_f32(top) != 0) {
+        const float v = QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to);
+        loop_coef_of(v, frac, wide ? 63 : 31, &k.mu, &k.limit, &right, &left);
+        k.right = (uint8_t)right;
+        k.left = (uint8_t)left;
+    }
     return k;
 }
 
 qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
 {
-    const qfw_coef none = {0, 0, 0, 0};
-    return qfw_bits_f32(top) == 0 ? none : coef_of(top, to, frac, wide);
+    return coef_of(top, to, frac, wide);
 }
 
 /* Bits that a step of Sym(8), of Sym(16) has more than its code. */
@@ -63,6 +64,7 @@ bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bi
     s->flagged = false;
     s->rows = rows;
     s->row = row;
+    s->most = 0;
     s->sigma = sigma;
     s->step_g = f.step_g;
     if (QFW_HAS_ANY_MOVE && !takes(s, &f, bias, sums)) {
@@ -72,6 +74,7 @@ bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bi
     s->of_param = qfw_coef_mul(f.step_g, sigma);
     if (has_state) {
         s->step_v = f.step_v;
+        s->soft_v = qfw_soft_factor_of(f.step_v);
         s->state_g = f.state_g;
         s->state_key = qfw_key_of(call, s->state);
         s->of_state = qfw_coef_mul(f.state_g, sigma);
@@ -157,18 +160,41 @@ static ptrdiff_t scale_of(const qfw_operand *t, ptrdiff_t row)
     return t->scales == 1 ? 0 : row;
 }
 
+/* Begins scale `at` by the row's own gradient, if it has no range. */
+static void begin(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t at, float c)
+{
+    if (!qfw_has_no_range(t, at)) {
+        return;
+    }
+    if (QFW_HAS_ANY_MOVE && r->x == NULL) {
+        start(s, t, at, largest_sum(r->sums, s->row), c);
+        return;
+    }
+    if (s->most == 0) {
+        s->most = largest(r->x, s->row);
+    }
+    start(s, t, at, qfw_abs32(r->code) * s->most, c);
+}
+
 /* The scale of a row, which begins by its own gradient; one of all rows has begun. */
-static ptrdiff_t begun(const qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t o,
-                       float c)
+static inline ptrdiff_t begun(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t o,
+                              float c)
 {
     const ptrdiff_t at = scale_of(t, o);
-    if (t->scales == s->rows && is_without_range(t, at)) {
-        const uint32_t most = QFW_HAS_ANY_MOVE && r->x == NULL
-                                  ? largest_sum(r->sums, s->row)
-                                  : qfw_abs32(r->code) * largest(r->x, s->row);
-        start(s, t, at, most, c);
+    if (is_one(t->t.scale[at]) && t->scales == s->rows) {
+        begin(s, t, r, at, c);
     }
     return at;
+}
+
+/* step_v times a scale of the state. */
+static inline float by_state(const qfw_step_rows *s, float s_v)
+{
+    uint32_t exp = 253, bits = 0;
+    if (QFW_SOFT_FLOAT && qfw_bits_f32(s->step_v) != 0) {
+        bits = qfw_soft_times(s->soft_v, qfw_bits_f32(s_v), &exp);
+    }
+    return exp <= 252 ? qfw_from_bits_f32(bits) : qfw_coef_mul(s->step_v, s_v);
 }
 
 /* ---- weights ---- */
@@ -178,8 +204,7 @@ static void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
 {
     const ptrdiff_t at = begun(s, s->param, r, o, s->step_g);
     const float s_w = s->param->t.scale[at];
-    const qfw_coef g = qfw_bits_f32(s->of_param) == 0 ? qfw_coef_of(0.0f, s_w, FRAC, true)
-                                                      : coef_of(s->of_param, s_w, FRAC, true);
+    const qfw_coef g = coef_of(s->of_param, s_w, FRAC, true);
     int8_t *m = (int8_t *)s->param->t.codes + r->first;
     flag(s, at, qfw_move_row(m, r, &g, &g, &s->key, false));
 }
@@ -199,10 +224,10 @@ static void move_both(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
     int8_t *m = (int8_t *)s->param->t.codes + r->first;
     int8_t *v = (int8_t *)s->state->t.codes + r->first;
     r->v = v;
-    const qfw_coef by_v = qfw_coef_of(qfw_coef_mul(s->step_v, s_v), s_w, FRAC, false);
-    qfw_coef g = qfw_coef_of(moves ? s->of_param : 0.0f, s_w, FRAC, true);
+    const qfw_coef by_v = coef_of(by_state(s, s_v), s_w, FRAC, false);
+    qfw_coef g = coef_of(moves ? s->of_param : 0.0f, s_w, FRAC, true);
     flag(s, at_w, qfw_move_row(m, r, &g, &by_v, &s->key, false));
-    g = qfw_coef_of(moves ? s->of_state : 0.0f, s_v, FRAC, true);
+    g = coef_of(moves ? s->of_state : 0.0f, s_v, FRAC, true);
     flag(s, s->param->scales + at_v, qfw_move_row(v, r, &g, &s->own, &s->state_key, true));
 }
 
@@ -272,12 +297,11 @@ static int32_t with_state(qfw_step_rows *s, ptrdiff_t i, int32_t g, bool wide, i
     const float s_v = s->state->t.scale[at], s_w = s->param->t.scale[0];
     int32_t y_v = loop_term(*v, &s->own);
     if (*v != 0) {
-        const float top = qfw_coef_mul(s->step_v, s_v);
-        const qfw_coef by_v = qfw_coef_of(top, s_w, BIAS_FRAC, false);
+        const qfw_coef by_v = coef_of(by_state(s, s_v), s_w, BIAS_FRAC, false);
         y += loop_term(*v, &by_v);
     }
     if (g != 0) {
-        const qfw_coef k = qfw_coef_of(s->of_state, s_v, FRAC, wide);
+        const qfw_coef k = coef_of(s->of_state, s_v, FRAC, wide);
         y_v += term_of(g, &k, wide);
     }
     moved_hold(v, loop_round(y_v, FRAC, QFW_STOCHASTIC, u), &out);

@@ -2,6 +2,7 @@
 #ifndef QFW_ENGINE_MOVES_ROWS_H
 #define QFW_ENGINE_MOVES_ROWS_H
 
+#include "base/soft.h"
 #include "engine/engine.h"
 
 /* The factors of this update, lr in those of the parameter, that of all gradients in those of g. */
@@ -28,6 +29,8 @@ typedef struct {
     float of_param, of_state; /* sigma times step_g, state_g */
     qfw_coef own;             /* the state's own part in itself */
     qfw_key key, state_key;
+    qfw_soft_factor soft_v; /* step_v, for integers */
+    uint32_t most;          /* the largest |x| of an outer product; 0: not found yet */
     uint8_t *flags; /* a byte for each scale */
     bool flagged;   /* one is set; else they are not even 0 */
 } qfw_step_rows;

@@ -50,9 +50,11 @@ static span span_of(const qfw_operand *x, ptrdiff_t scale)
 /* Whether n bytes are 0, a word of them at a time. */
 static bool are_zero(const uint8_t *p, ptrdiff_t n)
 {
-    uint64_t word[4], any = 0;
-    for (; n >= 32; n -= 32, p += 32) {
-        memcpy(word, p, sizeof word);
+    size_t word[4], any = 0;
+    for (; n >= (ptrdiff_t)sizeof word; n -= (ptrdiff_t)sizeof word, p += sizeof word) {
+        for (size_t i = 0; i < 4; i++) {
+            QFW_COPY_FEW(&word[i], p + i * sizeof any, sizeof any);
+        }
         any |= (word[0] | word[1]) | (word[2] | word[3]);
     }
     for (; n > 0; n--, p++) {
