@@ -189,11 +189,13 @@ QFW_INLINE bool move_rows(const qfw_call *call, sizes s)
     const bool bias = !qfw_has(call, 2), single = is_single(call, s);
     const bool bytes = are_bytes(e) && (bias || are_bytes(x));
     qfw_step_rows step;
+    qfw_state_rows state;
     if (QFW_HAS_ANY_MOVE &&
         (single ? !bytes : is_diagonal(call) || (bias && tile_of(call) < s.out))) {
         return false;
     }
-    if (!qfw_begin_rows(call, s.out, s.in, bias, !single, sigma_of(call), &step)) {
+    if (!qfw_begin_rows(call, s.out, s.in, bias, !single, sigma_of(call), &step,
+                        QFW_HAS_STATE ? &state : NULL)) {
         return false;
     }
     const bool whole = call->op->param[SHIFT] == 0 && s.terms <= qfw_param_size(call->op, CHUNK);

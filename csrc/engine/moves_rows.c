@@ -53,7 +53,7 @@ static bool takes(const qfw_step_rows *s, const qfw_factors *f, bool bias, bool 
 }
 
 bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bias, bool sums,
-                    float sigma, qfw_step_rows *s)
+                    float sigma, qfw_step_rows *s, qfw_state_rows *v)
 {
     const bool has_state = QFW_HAS_STATE && qfw_has(call, 4);
     const qfw_factors f = qfw_factors_of(call, 1.0f);
@@ -72,13 +72,15 @@ bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bi
     }
     s->key = qfw_key_of(call, s->param);
     s->of_param = qfw_coef_mul(f.step_g, sigma);
+    s->v = NULL;
     if (has_state) {
-        s->step_v = f.step_v;
-        s->soft_v = qfw_soft_factor_of(f.step_v);
-        s->state_g = f.state_g;
-        s->state_key = qfw_key_of(call, s->state);
-        s->of_state = qfw_coef_mul(f.state_g, sigma);
-        s->own = qfw_coef_of(f.state_v, 1.0f, FRAC, false);
+        v->step_v = f.step_v;
+        v->soft_v = qfw_soft_factor_of(f.step_v);
+        v->state_g = f.state_g;
+        v->of_state = qfw_coef_mul(f.state_g, sigma);
+        v->own = qfw_coef_of(f.state_v, 1.0f, FRAC, false);
+        v->key = qfw_key_of(call, s->state);
+        s->v = v;
     }
     return true;
 }
@@ -191,16 +193,16 @@ static inline ptrdiff_t begun(qfw_step_rows *s, const qfw_operand *t, const qfw_
 static inline float by_state(const qfw_step_rows *s, float s_v)
 {
     uint32_t exp = 253, bits = 0;
-    if (QFW_SOFT_FLOAT && qfw_bits_f32(s->step_v) != 0) {
-        bits = qfw_soft_times(s->soft_v, qfw_bits_f32(s_v), &exp);
+    if (QFW_SOFT_FLOAT && qfw_bits_f32(s->v->step_v) != 0) {
+        bits = qfw_soft_times(s->v->soft_v, qfw_bits_f32(s_v), &exp);
     }
-    return exp <= 252 ? qfw_from_bits_f32(bits) : qfw_coef_mul(s->step_v, s_v);
+    return exp <= 252 ? qfw_from_bits_f32(bits) : qfw_coef_mul(s->v->step_v, s_v);
 }
 
 /* ---- weights ---- */
 
 /* Row o of the parameter by itself; it has an error. */
-static void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
+QFW_INLINE void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
 {
     const ptrdiff_t at = begun(s, s->param, r, o, s->step_g);
     const float s_w = s->param->t.scale[at];
@@ -216,7 +218,7 @@ static void move_both(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
     ptrdiff_t at_w = scale_of(s->param, o), at_v = scale_of(s->state, o);
     if (moves) {
         at_w = begun(s, s->param, r, o, s->step_g);
-        at_v = begun(s, s->state, r, o, s->state_g);
+        at_v = begun(s, s->state, r, o, s->v->state_g);
     } else if (is_without_range(s->state, at_v)) {
         return; /* it never began */
     }
@@ -227,11 +229,11 @@ static void move_both(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
     const qfw_coef by_v = coef_of(by_state(s, s_v), s_w, FRAC, false);
     qfw_coef g = coef_of(moves ? s->of_param : 0.0f, s_w, FRAC, true);
     flag(s, at_w, qfw_move_row(m, r, &g, &by_v, &s->key, false));
-    g = coef_of(moves ? s->of_state : 0.0f, s_v, FRAC, true);
-    flag(s, s->param->scales + at_v, qfw_move_row(v, r, &g, &s->own, &s->state_key, true));
+    g = coef_of(moves ? s->v->of_state : 0.0f, s_v, FRAC, true);
+    flag(s, s->param->scales + at_v, qfw_move_row(v, r, &g, &s->v->own, &s->v->key, true));
 }
 
-static void move_weights(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
+QFW_INLINE void move_weights(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
 {
     if (QFW_HAS_STATE && s->state != NULL) {
         move_both(s, o, moves, r);
@@ -247,7 +249,7 @@ void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x)
     }
     if (QFW_HAS_STATE && s->state != NULL && s->state->scales == 1 &&
         is_without_range(s->state, 0)) {
-        start(s, s->state, 0, largest(e, s->rows) * largest(x, s->row), s->state_g);
+        start(s, s->state, 0, largest(e, s->rows) * largest(x, s->row), s->v->state_g);
     }
     qfw_row r = {x, NULL, NULL, (size_t)s->row, 0, 0, 0};
     for (ptrdiff_t o = 0; o < s->rows; o++, r.first += s->row) {
@@ -292,16 +294,16 @@ static int32_t with_state(qfw_step_rows *s, ptrdiff_t i, int32_t g, bool wide, i
     int8_t *v = (int8_t *)s->state->t.codes + i;
     uint32_t out = 0;
     if (g != 0 && s->state->scales == s->rows && is_without_range(s->state, at)) {
-        start(s, s->state, at, qfw_abs32(g), s->state_g);
+        start(s, s->state, at, qfw_abs32(g), s->v->state_g);
     }
     const float s_v = s->state->t.scale[at], s_w = s->param->t.scale[0];
-    int32_t y_v = loop_term(*v, &s->own);
+    int32_t y_v = loop_term(*v, &s->v->own);
     if (*v != 0) {
         const qfw_coef by_v = coef_of(by_state(s, s_v), s_w, BIAS_FRAC, false);
         y += loop_term(*v, &by_v);
     }
     if (g != 0) {
-        const qfw_coef k = coef_of(s->of_state, s_v, FRAC, wide);
+        const qfw_coef k = coef_of(s->v->of_state, s_v, FRAC, wide);
         y_v += term_of(g, &k, wide);
     }
     moved_hold(v, loop_round(y_v, FRAC, QFW_STOCHASTIC, u), &out);
@@ -329,7 +331,7 @@ QFW_INLINE int32_t move_block(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, cons
     int32_t out = 0;
     qfw_words w = moved_words(&s->key, i), w_v = {0, 0};
     if (has_state) {
-        w_v = moved_words(&s->state_key, i);
+        w_v = moved_words(&s->v->key, i);
     }
     for (; i < end; i++, w.u = qfw_add32(w.u, w.step), w_v.u = qfw_add32(w_v.u, w_v.step)) {
         const bool moves_on = has_state && ((const int8_t *)s->state->t.codes)[i] != 0;
@@ -348,7 +350,7 @@ void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums)
 {
     start_biases(s, s->param, e, sums, s->step_g);
     if (QFW_HAS_STATE && s->state != NULL) {
-        start_biases(s, s->state, e, sums, s->state_g);
+        start_biases(s, s->state, e, sums, s->v->state_g);
     }
     const bool wide = QFW_HAS_ANY_MOVE && e == NULL;
     const qfw_coef k = qfw_coef_of(s->of_param, s->param->t.scale[0], BIAS_FRAC, wide);

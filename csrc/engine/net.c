@@ -200,8 +200,8 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, const extent *over, uint3
 }
 
 /* The next micro-batch of the step. */
-static qfw_status walk_next(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first,
-                            uint32_t count, uint32_t *done)
+QFW_INLINE_ALONE qfw_status walk_next(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first,
+                                      uint32_t count, uint32_t *done)
 {
     const uint64_t k = micro_batches(net->header);
     const uint64_t step_rows = io->step_rows == 0 ? rows * k : io->step_rows;
