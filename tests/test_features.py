@@ -14,10 +14,11 @@ import pytest
 import stepgold
 
 import pyqfw as q
-from pyqfw import nn
+from pyqfw import nn, wire
 from pyqfw._core import lib
 from pyqfw._spaces import aligned
 from pyqfw.features import features
+from pyqfw.lower.ir import ROLES
 from pyqfw.lower.memory import NET_BYTES
 
 CSRC = Path(__file__).resolve().parents[1] / "csrc"
@@ -110,6 +111,19 @@ def opened(core: ctypes.CDLL, net: q.Session) -> tuple[int, Any, list[Any]]:
     return status, at, [arena, plan, image]
 
 
+def stepped(
+    core: ctypes.CDLL, at: Any, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], loss: Any
+) -> int:
+    status: int = core.qfw_step(
+        at,
+        ctypes.c_void_p(x.ctypes.data),
+        ctypes.c_void_p(y.ctypes.data),
+        ctypes.c_uint32(len(y)),
+        ctypes.byref(loss),
+    )
+    return status
+
+
 @pytest.mark.parametrize("name", NETS)
 def test_a_core_for_one_plan_gives_its_bytes(name: str, tmp_path: Path) -> None:
     net = NETS[name]()
@@ -124,17 +138,35 @@ def test_a_core_for_one_plan_gives_its_bytes(name: str, tmp_path: Path) -> None:
         x = x.reshape(rows, *shape)
         expected = net.step(x, y)
         fed = np.ascontiguousarray(net._fed(x))
-        status = core.qfw_step(
-            at,
-            ctypes.c_void_p(fed.ctypes.data),
-            ctypes.c_void_p(y.ctypes.data),
-            ctypes.c_uint32(rows),
-            ctypes.byref(loss),
-        )
-        assert status == lib.QFW_OK
+        assert stepped(core, at, fed, y, loss) == lib.QFW_OK
         assert np.float32(loss.value) == np.float32(expected)
         lasting = net._spaces.lasting()
         assert held[0][NET_BYTES : NET_BYTES + lasting.size].tobytes() == lasting.tobytes()
+
+
+def test_scales_that_came_in_are_looked_at(tmp_path: Path) -> None:
+    net, loss = mlp(FUSED), ctypes.c_float()
+    core = compiled(tmp_path, features(net.plan))
+    status, at, held = opened(core, net)
+    assert status == lib.QFW_OK
+    x, y = stepgold.data(100, 1)
+    data = net.plan.to_bytes()
+    offsets = set()
+    for i in range(wire.HEADER.unpack_from(data)[9]):
+        field = wire.TENSOR.unpack_from(data, wire.HEADER.size + i * wire.TENSOR.size)
+        if field[1] <= ROLES.index("state"):
+            offsets.add(field[17])
+    assert len(offsets) == 4
+    for offset in offsets:
+        scale = held[0][offset : offset + 4].view(np.float32)
+        whole = scale[0]
+        for bad in (0.0, -1.0, 2.0**-127, np.inf, np.nan):
+            scale[0] = bad
+            assert stepped(core, at, x, y, loss) == lib.QFW_E_SCALE
+        scale[0] = whole
+    lasting = net._spaces.lasting()
+    assert held[0][NET_BYTES : NET_BYTES + lasting.size].tobytes() == lasting.tobytes()
+    assert stepped(core, at, x, y, loss) == lib.QFW_OK
 
 
 def test_another_plan_is_refused(tmp_path: Path) -> None:

@@ -41,6 +41,13 @@ QFW_STATIC_ASSERT(sizeof(float) == 4 && sizeof(double) == 8, ieee_sizes);
 #define QFW_ALWAYS_INLINE static inline
 #endif
 
+/* memcpy of so few bytes that no call is worth them, which a freestanding compiler may not know. */
+#if defined(__GNUC__)
+#define QFW_COPY_FEW __builtin_memcpy
+#else
+#define QFW_COPY_FEW memcpy
+#endif
+
 /* Sum and product mod 2^32. Through 64 bits, so that no sanitizer takes the wrap for an accident;
  * compilers emit the plain 32-bit instruction. */
 static inline uint32_t qfw_add32(uint32_t a, uint32_t b)

@@ -43,6 +43,11 @@ const qfw_window *qfw_window_of(const qfw_plan_header *h, const qfw_plan_op *op)
 
 qfw_status qfw_measure(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *x)
 {
+    x->t.codes = NULL;
+    x->t.scale = NULL;
+    x->t.zero_point = NULL;
+    x->absmax = NULL;
+    QFW_SET_COUNTER(x, NULL);
     return qfw_measured(plan, rows, x);
 }
 

@@ -157,7 +157,7 @@ static bool are_bytes(const qfw_operand *x)
 }
 
 /* By sums of bytes that are made row by row: what has no error costs nothing. */
-static void move_summed(const qfw_call *call, sizes s, const qfw_step_rows *step)
+static void move_summed(const qfw_call *call, sizes s, qfw_step_rows *step)
 {
     const int8_t *e = call->at[1].t.codes, *x = call->at[2].t.codes;
     int32_t *sums = call->at[3].t.codes;
@@ -170,7 +170,7 @@ static void move_summed(const qfw_call *call, sizes s, const qfw_step_rows *step
 }
 
 /* By sums of anything, a tile at a time. */
-static void move_tiles(const qfw_call *call, sizes s, const qfw_step_rows *step)
+static void move_tiles(const qfw_call *call, sizes s, qfw_step_rows *step)
 {
     const ptrdiff_t tile = step_of(call);
     for (ptrdiff_t o = 0; o < s.out; o += tile) {
@@ -189,11 +189,13 @@ QFW_INLINE bool move_rows(const qfw_call *call, sizes s)
     const bool bias = !qfw_has(call, 2), single = is_single(call, s);
     const bool bytes = are_bytes(e) && (bias || are_bytes(x));
     qfw_step_rows step;
+    qfw_state_rows state;
     if (QFW_HAS_ANY_MOVE &&
         (single ? !bytes : is_diagonal(call) || (bias && tile_of(call) < s.out))) {
         return false;
     }
-    if (!qfw_begin_rows(call, s.out, s.in, bias, !single, sigma_of(call), &step)) {
+    if (!qfw_begin_rows(call, s.out, s.in, bias, !single, sigma_of(call), &step,
+                        QFW_HAS_STATE ? &state : NULL)) {
         return false;
     }
     const bool whole = call->op->param[SHIFT] == 0 && s.terms <= qfw_param_size(call->op, CHUNK);

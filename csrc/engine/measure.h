@@ -13,6 +13,14 @@ typedef uint64_t measured_size;
 typedef uint32_t measured_size;
 #endif
 
+/* Groups of a line; of a plan that was checked no line is empty. */
+static inline measured_size measured_groups(const qfw_layout *l)
+{
+    const bool one = !QFW_ANY_PLAN && l->group >= l->axis;
+    return one ? 1 : (uint32_t)qfw_groups(l);
+}
+
+/* All but pointers. */
 QFW_INLINE qfw_status qfw_measured(const qfw_plan_tensor *plan, uint32_t rows, qfw_operand *x)
 {
     const uint32_t most = QFW_MAX_ELEMENTS;
@@ -27,6 +35,11 @@ QFW_INLINE qfw_status qfw_measured(const qfw_plan_tensor *plan, uint32_t rows, q
     if (QFW_ANY_PLAN && (outer > most || axis > most || plan->inner > most)) {
         return QFW_E_SIZE;
     }
+    x->plan = plan;
+    x->t.format.kind = plan->kind;
+    x->t.format.bits = plan->bits;
+    x->t.format.container = plan->container;
+    x->t.format.pow2 = plan->pow2;
     qfw_layout *l = &x->t.layout;
     l->outer = (ptrdiff_t)outer;
     l->axis = (ptrdiff_t)axis;
@@ -35,24 +48,16 @@ QFW_INLINE qfw_status qfw_measured(const qfw_plan_tensor *plan, uint32_t rows, q
     l->shared = plan->shared;
     l->exact = 0;
     const measured_size lines = outer * axis;
-    const measured_size scales = (plan->shared != 0 ? 1 : outer) * (uint32_t)qfw_groups(l);
+    const bool quantized = plan->kind == QFW_SYM || qfw_is_asym(plan->kind);
+    const measured_size sets = plan->shared != 0 ? 1 : outer;
+    const measured_size scales = QFW_ANY_PLAN || quantized ? sets * measured_groups(l) : 0;
     if (QFW_ANY_PLAN && (lines > most || lines * plan->inner > most || scales > most)) {
         return QFW_E_SIZE;
     }
-    x->plan = plan;
-    x->t.format.kind = plan->kind;
-    x->t.format.bits = plan->bits;
-    x->t.format.container = plan->container;
-    x->t.format.pow2 = plan->pow2;
-    x->t.codes = NULL;
-    x->t.scale = NULL;
-    x->t.zero_point = NULL;
-    x->absmax = NULL;
-    QFW_SET_COUNTER(x, NULL);
     x->n = (ptrdiff_t)(lines * plan->inner);
     x->row =
         !QFW_HAS_BATCH || plan->rows == QFW_NO_ROWS || rows == 1 ? x->n : x->n / (ptrdiff_t)rows;
-    x->scales = plan->kind == QFW_SYM || plan->kind == QFW_ASYM ? (ptrdiff_t)scales : 0;
+    x->scales = quantized ? (ptrdiff_t)scales : 0;
     return QFW_OK;
 }
 

@@ -7,7 +7,8 @@
 #include "engine/rescale.h"
 #include "kernels/moved.h"
 
-qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
+/* qfw_coef_of, for what is done for every row. */
+QFW_INLINE qfw_coef coef_of(float top, float to, int32_t frac, bool wide)
 {
     qfw_coef k = {0, 0, 0, 0};
     int32_t right, left;
@@ -18,6 +19,11 @@ qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
         k.left = (uint8_t)left;
     }
     return k;
+}
+
+qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
+{
+    return coef_of(top, to, frac, wide);
 }
 
 /* Bits that a step of Sym(8), of Sym(16) has more than its code. */
@@ -34,47 +40,78 @@ static bool has_rows(const qfw_operand *t, int bits, ptrdiff_t row)
 }
 
 /* Steps by w would move what has no error. One scale of several rows begins by all of their sums. */
-static bool takes(const qfw_step_rows *s, bool bias, bool sums)
+static bool takes(const qfw_step_rows *s, const qfw_factors *f, bool bias, bool sums)
 {
     const bool own = has_rows(s->param, bias ? 16 : 8, s->row) && !qfw_is_counted(s->param) &&
                      (bias ? s->param->scales == 1 : !sums || s->param->scales == s->rows);
     const bool state =
         s->state == NULL ||
         (has_rows(s->state, 8, s->row) && s->state->plan->rounding == QFW_STOCHASTIC &&
-         (!sums || s->state->scales == s->rows) && qfw_bits_f32(s->f.state_w) == 0);
+         (!sums || s->state->scales == s->rows) && qfw_bits_f32(f->state_w) == 0);
     return own && state && qfw_rounding_of(s->call->op) == QFW_STOCHASTIC &&
-           qfw_bits_f32(s->f.step_w) == 0;
+           qfw_bits_f32(f->step_w) == 0;
 }
 
 bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bias, bool sums,
-                    float sigma, qfw_step_rows *s)
+                    float sigma, qfw_step_rows *s, qfw_state_rows *v)
 {
     const bool has_state = QFW_HAS_STATE && qfw_has(call, 4);
-    memset(s, 0, sizeof *s);
+    const qfw_factors f = qfw_factors_of(call, 1.0f);
     s->call = call;
     s->param = &call->at[0];
     s->state = has_state ? &call->at[4] : NULL;
     s->flags = call->at[5].t.codes;
+    s->flagged = false;
     s->rows = rows;
     s->row = row;
+    s->most = 0;
     s->sigma = sigma;
-    s->f = qfw_factors_of(call, 1.0f);
-    if (QFW_HAS_ANY_MOVE && !takes(s, bias, sums)) {
+    s->step_g = f.step_g;
+    if (QFW_HAS_ANY_MOVE && !takes(s, &f, bias, sums)) {
         return false;
     }
-    memset(s->flags, 0, (size_t)(s->param->scales + (has_state ? s->state->scales : 0)));
     s->key = qfw_key_of(call, s->param);
-    s->of_param = qfw_coef_mul(s->f.step_g, sigma);
+    s->of_param = qfw_coef_mul(f.step_g, sigma);
+    s->v = NULL;
     if (has_state) {
-        s->state_key = qfw_key_of(call, s->state);
-        s->of_state = qfw_coef_mul(s->f.state_g, sigma);
-        s->own = qfw_coef_of(s->f.state_v, 1.0f, FRAC, false);
+        v->step_v = f.step_v;
+        v->soft_v = qfw_soft_factor_of(f.step_v);
+        v->state_g = f.state_g;
+        v->of_state = qfw_coef_mul(f.state_g, sigma);
+        v->own = qfw_coef_of(f.state_v, 1.0f, FRAC, false);
+        v->key = qfw_key_of(call, s->state);
+        s->v = v;
     }
     return true;
 }
 
-void qfw_end_rows(const qfw_step_rows *s)
+static void clear_flags(qfw_step_rows *s)
 {
+    const bool has_state = QFW_HAS_STATE && s->state != NULL;
+    memset(s->flags, 0, (size_t)(s->param->scales + (has_state ? s->state->scales : 0)));
+    s->flagged = true;
+}
+
+/* A value of scale `at` left its codes, if `out` is not 0; those of the state come after the parameter's.
+ * Most steps have none, so that flags are cleared when there is one. */
+static void flag(qfw_step_rows *s, ptrdiff_t at, uint32_t out)
+{
+    if (out != 0) {
+        if (!s->flagged) {
+            clear_flags(s);
+        }
+        s->flags[at] = 1;
+    }
+}
+
+void qfw_end_rows(qfw_step_rows *s)
+{
+    if (!s->flagged) {
+        if (!qfw_looks_at_scales(s->call)) {
+            return;
+        }
+        clear_flags(s);
+    }
     qfw_settle_scales(s->call, s->param, s->flags);
     if (QFW_HAS_STATE && s->state != NULL) {
         qfw_settle_scales(s->call, s->state, s->flags + s->param->scales);
@@ -125,39 +162,63 @@ static ptrdiff_t scale_of(const qfw_operand *t, ptrdiff_t row)
     return t->scales == 1 ? 0 : row;
 }
 
+/* Begins scale `at` by the row's own gradient, if it has no range. */
+static void begin(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t at, float c)
+{
+    if (!qfw_has_no_range(t, at)) {
+        return;
+    }
+    if (QFW_HAS_ANY_MOVE && r->x == NULL) {
+        start(s, t, at, largest_sum(r->sums, s->row), c);
+        return;
+    }
+    if (s->most == 0) {
+        s->most = largest(r->x, s->row);
+    }
+    start(s, t, at, qfw_abs32(r->code) * s->most, c);
+}
+
 /* The scale of a row, which begins by its own gradient; one of all rows has begun. */
-static ptrdiff_t begun(const qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t o,
-                       float c)
+static inline ptrdiff_t begun(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t o,
+                              float c)
 {
     const ptrdiff_t at = scale_of(t, o);
-    if (t->scales == s->rows && is_without_range(t, at)) {
-        const uint32_t most = QFW_HAS_ANY_MOVE && r->x == NULL
-                                  ? largest_sum(r->sums, s->row)
-                                  : qfw_abs32(r->code) * largest(r->x, s->row);
-        start(s, t, at, most, c);
+    if (is_one(t->t.scale[at]) && t->scales == s->rows) {
+        begin(s, t, r, at, c);
     }
     return at;
+}
+
+/* step_v times a scale of the state. */
+static inline float by_state(const qfw_step_rows *s, float s_v)
+{
+    uint32_t exp = 253, bits = 0;
+    if (QFW_SOFT_FLOAT && qfw_bits_f32(s->v->step_v) != 0) {
+        bits = qfw_soft_times(s->v->soft_v, qfw_bits_f32(s_v), &exp);
+    }
+    return exp <= 252 ? qfw_from_bits_f32(bits) : qfw_coef_mul(s->v->step_v, s_v);
 }
 
 /* ---- weights ---- */
 
 /* Row o of the parameter by itself; it has an error. */
-static void move_param(const qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
+QFW_INLINE void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
 {
-    const ptrdiff_t at = begun(s, s->param, r, o, s->f.step_g);
-    const qfw_coef g = qfw_coef_of(s->of_param, s->param->t.scale[at], FRAC, true);
+    const ptrdiff_t at = begun(s, s->param, r, o, s->step_g);
+    const float s_w = s->param->t.scale[at];
+    const qfw_coef g = coef_of(s->of_param, s_w, FRAC, true);
     int8_t *m = (int8_t *)s->param->t.codes + r->first;
-    s->flags[at] |= (uint8_t)qfw_move_row(m, r, &g, &g, &s->key, false);
+    flag(s, at, qfw_move_row(m, r, &g, &g, &s->key, false));
 }
 
 /* Row o of the parameter and of the state, whose part in both is as it was. Without an error the
  * coefficients of g are multiplied by 0. */
-static void move_both(const qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
+static void move_both(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
 {
     ptrdiff_t at_w = scale_of(s->param, o), at_v = scale_of(s->state, o);
     if (moves) {
-        at_w = begun(s, s->param, r, o, s->f.step_g);
-        at_v = begun(s, s->state, r, o, s->f.state_g);
+        at_w = begun(s, s->param, r, o, s->step_g);
+        at_v = begun(s, s->state, r, o, s->v->state_g);
     } else if (is_without_range(s->state, at_v)) {
         return; /* it never began */
     }
@@ -165,16 +226,16 @@ static void move_both(const qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *
     int8_t *m = (int8_t *)s->param->t.codes + r->first;
     int8_t *v = (int8_t *)s->state->t.codes + r->first;
     r->v = v;
-    const qfw_coef by_v = qfw_coef_of(qfw_coef_mul(s->f.step_v, s_v), s_w, FRAC, false);
-    const qfw_coef g = qfw_coef_of(moves ? s->of_param : 0.0f, s_w, FRAC, true);
-    const qfw_coef g_v = qfw_coef_of(moves ? s->of_state : 0.0f, s_v, FRAC, true);
-    const qfw_pace of_m = {&g, &by_v, &s->key}, of_v = {&g_v, &s->own, &s->state_key};
+    const qfw_coef by_v = coef_of(by_state(s, s_v), s_w, FRAC, false);
+    const qfw_coef g = coef_of(moves ? s->of_param : 0.0f, s_w, FRAC, true);
+    const qfw_coef g_v = coef_of(moves ? s->v->of_state : 0.0f, s_v, FRAC, true);
+    const qfw_pace of_m = {&g, &by_v, &s->key}, of_v = {&g_v, &s->v->own, &s->v->key};
     const uint32_t out = qfw_move_both(m, v, r, &of_m, &of_v);
-    s->flags[at_w] |= (uint8_t)(out & 1u);
-    s->flags[s->param->scales + at_v] |= (uint8_t)(out >> 1);
+    flag(s, at_w, out & 1u);
+    flag(s, s->param->scales + at_v, out >> 1);
 }
 
-static void move_weights(const qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
+QFW_INLINE void move_weights(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
 {
     if (QFW_HAS_STATE && s->state != NULL) {
         move_both(s, o, moves, r);
@@ -183,22 +244,23 @@ static void move_weights(const qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_ro
     }
 }
 
-void qfw_move_outer(const qfw_step_rows *s, const int8_t *e, const int8_t *x)
+void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x)
 {
     if (s->param->scales == 1 && is_without_range(s->param, 0)) {
-        start(s, s->param, 0, largest(e, s->rows) * largest(x, s->row), s->f.step_g);
+        start(s, s->param, 0, largest(e, s->rows) * largest(x, s->row), s->step_g);
     }
     if (QFW_HAS_STATE && s->state != NULL && s->state->scales == 1 &&
         is_without_range(s->state, 0)) {
-        start(s, s->state, 0, largest(e, s->rows) * largest(x, s->row), s->f.state_g);
+        start(s, s->state, 0, largest(e, s->rows) * largest(x, s->row), s->v->state_g);
     }
-    for (ptrdiff_t o = 0; o < s->rows; o++) {
-        qfw_row r = {x, NULL, NULL, (size_t)s->row, o * s->row, e[o], 0};
+    qfw_row r = {x, NULL, NULL, (size_t)s->row, 0, 0, 0};
+    for (ptrdiff_t o = 0; o < s->rows; o++, r.first += s->row) {
+        r.code = e[o];
         move_weights(s, o, e[o] != 0, &r);
     }
 }
 
-void qfw_move_sums(const qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits)
+void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits)
 {
     qfw_row r = {NULL, sums, NULL, (size_t)s->row, o * s->row, 0, bits};
     if (bits < 0) { /* 0 times anything */
@@ -227,28 +289,27 @@ static int32_t term_of(int32_t code, const qfw_coef *k, bool wide)
 
 /* The state of element i moves, by itself with the coefficient `own`, and by the gradient g; what it was
  * adds to the step y of the parameter. */
-static int32_t with_state(const qfw_step_rows *s, ptrdiff_t i, int32_t g, bool wide, int32_t y,
+static int32_t with_state(qfw_step_rows *s, ptrdiff_t i, int32_t g, bool wide, int32_t y,
                           uint32_t u)
 {
     const ptrdiff_t at = scale_of(s->state, i);
     int8_t *v = (int8_t *)s->state->t.codes + i;
     uint32_t out = 0;
     if (g != 0 && s->state->scales == s->rows && is_without_range(s->state, at)) {
-        start(s, s->state, at, qfw_abs32(g), s->f.state_g);
+        start(s, s->state, at, qfw_abs32(g), s->v->state_g);
     }
     const float s_v = s->state->t.scale[at], s_w = s->param->t.scale[0];
-    int32_t y_v = loop_term(*v, &s->own);
+    int32_t y_v = loop_term(*v, &s->v->own);
     if (*v != 0) {
-        const float top = qfw_coef_mul(s->f.step_v, s_v);
-        const qfw_coef by_v = qfw_coef_of(top, s_w, BIAS_FRAC, false);
+        const qfw_coef by_v = coef_of(by_state(s, s_v), s_w, BIAS_FRAC, false);
         y += loop_term(*v, &by_v);
     }
     if (g != 0) {
-        const qfw_coef k = qfw_coef_of(s->of_state, s_v, FRAC, wide);
+        const qfw_coef k = coef_of(s->v->of_state, s_v, FRAC, wide);
         y_v += term_of(g, &k, wide);
     }
     moved_hold(v, loop_round(y_v, FRAC, QFW_STOCHASTIC, u), &out);
-    s->flags[s->param->scales + at] |= (uint8_t)out;
+    flag(s, s->param->scales + at, out);
     return y;
 }
 
@@ -262,39 +323,43 @@ static void start_biases(const qfw_step_rows *s, const qfw_operand *t, const int
     }
 }
 
-/* The words of element i, w being those of the one before. */
-static qfw_words next_words(const qfw_key *key, ptrdiff_t i, qfw_words w)
-{
-    const qfw_words next = {qfw_add32(w.u, w.step), w.step};
-    return (i & 31) == 0 ? moved_words(key, i) : next;
-}
-
-/* An element whose error and state are 0 stays. */
-QFW_SMALL void qfw_move_biases(const qfw_step_rows *s, const int8_t *e, const int32_t *sums)
+/* Elements i .. end - 1, which have the words of one block. One whose error and state are 0 stays. */
+QFW_INLINE int32_t move_block(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, const int8_t *e,
+                              const int32_t *sums, const qfw_coef *k)
 {
     const bool has_state = QFW_HAS_STATE && s->state != NULL;
     const bool wide = QFW_HAS_ANY_MOVE && e == NULL;
-    start_biases(s, s->param, e, sums, s->f.step_g);
-    if (has_state) {
-        start_biases(s, s->state, e, sums, s->f.state_g);
-    }
-    const qfw_coef k = qfw_coef_of(s->of_param, s->param->t.scale[0], BIAS_FRAC, wide);
     int16_t *m = s->param->t.codes;
     int32_t out = 0;
-    qfw_words w = {0, 0}, w_v = {0, 0};
-    for (ptrdiff_t i = 0; i < s->rows; i++) {
-        w = next_words(&s->key, i, w);
-        if (has_state) {
-            w_v = next_words(&s->state_key, i, w_v);
-        }
+    qfw_words w = moved_words(&s->key, i), w_v = {0, 0};
+    if (has_state) {
+        w_v = moved_words(&s->v->key, i);
+    }
+    for (; i < end; i++, w.u = qfw_add32(w.u, w.step), w_v.u = qfw_add32(w_v.u, w_v.step)) {
         const bool moves_on = has_state && ((const int8_t *)s->state->t.codes)[i] != 0;
         const int32_t g = wide ? sums[i] : e[i];
         if (g != 0 || moves_on) {
-            int32_t y = term_of(g, &k, wide);
+            int32_t y = term_of(g, k, wide);
             y = has_state ? with_state(s, i, g, wide, y, w_v.u) : y;
             const int32_t by = loop_round(y, BIAS_FRAC, QFW_STOCHASTIC, w.u);
             m[i] = held(m[i] - by, &out);
         }
     }
-    s->flags[0] |= (uint8_t)(out != 0 ? 1 : 0);
+    return out;
+}
+
+void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums)
+{
+    start_biases(s, s->param, e, sums, s->step_g);
+    if (QFW_HAS_STATE && s->state != NULL) {
+        start_biases(s, s->state, e, sums, s->v->state_g);
+    }
+    const bool wide = QFW_HAS_ANY_MOVE && e == NULL;
+    const qfw_coef k = qfw_coef_of(s->of_param, s->param->t.scale[0], BIAS_FRAC, wide);
+    int32_t out = 0;
+    for (ptrdiff_t i = 0, end; i < s->rows; i = end) {
+        end = i + (ptrdiff_t)moved_count(i, (size_t)(s->rows - i));
+        out |= move_block(s, i, end, e, sums, &k);
+    }
+    flag(s, 0, out != 0 ? 1 : 0);
 }

@@ -2,6 +2,7 @@
 #ifndef QFW_ENGINE_MOVES_ROWS_H
 #define QFW_ENGINE_MOVES_ROWS_H
 
+#include "base/soft.h"
 #include "engine/engine.h"
 
 /* The factors of this update, lr in those of the parameter, that of all gradients in those of g. */
@@ -17,34 +18,44 @@ qfw_factors qfw_factors_of(const qfw_call *call, float clip);
  * its factor. */
 qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide);
 
+/* Of a state: factors, and the coefficient of its own part in itself. */
+typedef struct {
+    float step_v, state_g, of_state; /* the last: sigma times state_g */
+    qfw_coef own;
+    qfw_key key;
+    qfw_soft_factor soft_v; /* step_v, for integers */
+} qfw_state_rows;
+
 /* A gradient_update, row by row of the parameter's matrix. */
 typedef struct {
     const qfw_call *call;
     const qfw_operand *param, *state; /* state NULL: none */
+    const qfw_state_rows *v;          /* there where the state is */
     ptrdiff_t rows, row;              /* elements of a row */
     float sigma;                      /* the gradient's scale */
-    float of_param, of_state;         /* that times its factors */
-    qfw_coef own;                     /* the state's own part in itself */
-    qfw_factors f;
-    qfw_key key, state_key;
-    uint8_t *flags;
+    float step_g, of_param;           /* a factor; sigma times that */
+    qfw_key key;
+    uint32_t most;  /* the largest |x| of an outer product; 0: not found yet */
+    uint8_t *flags; /* a byte for each scale */
+    bool flagged;   /* one is set; else they are not even 0 */
 } qfw_step_rows;
 
 /* False: it is no such parameter, state or step, and nothing was done.
- *   sums  it moves by sums, else by one row of errors */
+ *   sums  it moves by sums, else by one row of errors
+ *   v     has room for what belongs to a state; NULL where a core has none */
 bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bias, bool sums,
-                    float sigma, qfw_step_rows *s);
+                    float sigma, qfw_step_rows *s, qfw_state_rows *v);
 
 /* All rows, by the outer product e x^T. */
-void qfw_move_outer(const qfw_step_rows *s, const int8_t *e, const int8_t *x);
+void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x);
 
 /* Row o by sums, |sums[i]| <= 2^bits; bits < 0: they all are 0, and are not read. */
-void qfw_move_sums(const qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
+void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
 
 /* All biases, by errors or (e NULL) sums of them. */
-void qfw_move_biases(const qfw_step_rows *s, const int8_t *e, const int32_t *sums);
+void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums);
 
 /* Then scales may change. */
-void qfw_end_rows(const qfw_step_rows *s);
+void qfw_end_rows(qfw_step_rows *s);
 
 #endif

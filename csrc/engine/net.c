@@ -7,26 +7,41 @@
 
 /* ---- walk ---- */
 
-static qfw_status bind(const qfw_net *net, const qfw_io *io, uint32_t id, uint32_t rows,
-                       qfw_operand *x)
+/* What operands are bound to. */
+typedef struct {
+    const qfw_plan_tensor *tensors;
+    uint8_t *arena, *constants;
+    qfw_counter *counters;
+    const qfw_io *io;
+} memory;
+
+static memory memory_of(const qfw_net *net, const qfw_io *io)
 {
-    const qfw_plan_tensor *p = &net->tensors[id];
+    const void *arena = net, *constants = net->image.constants;
+    const memory of = {net->tensors, (uint8_t *)(uintptr_t)arena, (uint8_t *)(uintptr_t)constants,
+                       net->counters, io};
+    return of;
+}
+
+QFW_INLINE qfw_status bind(const memory *of, uint32_t id, uint32_t rows, qfw_operand *x)
+{
+    const qfw_plan_tensor *p = of->tensors + id;
     QFW_TRY(qfw_measured(p, rows, x));
-    QFW_SET_COUNTER(x, net->counters == NULL ? NULL : net->counters + id);
+    QFW_SET_COUNTER(x, of->counters == NULL ? NULL : of->counters + id);
+    const bool sums = p->kind == QFW_SYM && p->bits == 32;
     if (p->space == QFW_IO) {
-        const void *in = p->codes == 0 ? io->x : io->y;
-        x->t.codes = p->codes == 2 ? io->out : (void *)(uintptr_t)in;
+        x->t.scale = NULL;
+        x->t.zero_point = NULL;
+        x->absmax = NULL;
+        const void *in = p->codes == 0 ? of->io->x : of->io->y;
+        x->t.codes = p->codes == 2 ? of->io->out : (void *)(uintptr_t)in;
         return x->t.codes == NULL || (uintptr_t)x->t.codes % 4 != 0 ? QFW_E_NULL : QFW_OK;
     }
-    const void *constants = net->image.constants;
-    uint8_t *base =
-        p->space == QFW_ARENA ? (uint8_t *)(uintptr_t)net : (uint8_t *)(uintptr_t)constants;
+    uint8_t *base = p->space == QFW_ARENA ? of->arena : of->constants;
     x->t.codes = base + p->codes;
-    if (x->scales > 0) {
-        x->t.scale = (float *)(void *)(base + p->scale);
-        x->t.zero_point = qfw_is_asym(p->kind) ? (uint16_t *)(void *)(base + p->zero_point) : NULL;
-        x->absmax = p->bits == 32 ? (uint32_t *)(void *)(base + p->absmax) : NULL;
-    }
+    x->t.scale = (float *)(void *)(base + p->scale);
+    x->t.zero_point = qfw_is_asym(p->kind) ? (uint16_t *)(void *)(base + p->zero_point) : NULL;
+    x->absmax = sums ? (uint32_t *)(void *)(base + p->absmax) : NULL;
     return QFW_OK;
 }
 
@@ -67,6 +82,26 @@ static void set_out(const qfw_net *net, const extent *over, qfw_call *call)
 #endif
 }
 
+/* Operands at `count` places; bit k of `reads`: place k is read. Apart from a walk, so that what it takes on
+ * the stack is free again. */
+QFW_NOINLINE static qfw_status bind_places(const qfw_net *net, const qfw_io *io, uint32_t rows,
+                                           const uint16_t *id, size_t count, uint32_t reads,
+                                           qfw_operand *x)
+{
+    const memory of = memory_of(net, io);
+    for (const uint16_t *end = id + count; id < end; id++, x++, reads >>= 1) {
+        if (*id == QFW_NO_TENSOR) {
+            qfw_leave_out(x);
+            continue;
+        }
+        QFW_TRY(bind(&of, *id, rows, x));
+        if (QFW_ANY_PLAN && (reads & 1) != 0) {
+            QFW_TRY(qfw_check_scales(x));
+        }
+    }
+    return QFW_OK;
+}
+
 static qfw_status run_op(const qfw_net *net, const qfw_io *io, const extent *over, uint32_t i,
                          qfw_call *call)
 {
@@ -85,22 +120,24 @@ static qfw_status run_op(const qfw_net *net, const qfw_io *io, const extent *ove
     if (line == NULL) {
         return QFW_E_PLAN;
     }
-    uint32_t reads = line->reads;
-    for (int k = 0; k < QFW_PLACES; k++, reads >>= 1) {
-        qfw_operand *x = &call->at[k];
-        const uint32_t id = op->tensor[k];
-        if (id == QFW_NO_TENSOR) {
-            qfw_leave_out(x);
-            continue;
-        }
-        QFW_TRY(bind(net, io, id, over->rows, x));
-        /* What an operation wrote are scales: of a plan that was checked, only those that last
-         * can be anything else. */
-        if ((reads & 1) != 0 && (QFW_ANY_PLAN || x->plan->role <= QFW_STATE)) {
-            QFW_TRY(qfw_check_scales(x));
+    QFW_TRY(bind_places(net, io, over->rows, op->tensor, QFW_PLACES, line->reads, call->at));
+    return line->run(call);
+}
+
+/* What an operation of a plan that was checked wrote are scales. So a core of one plan looks at those that
+ * last once, after it was opened or went on: then the caller may have written them. */
+QFW_COLD static qfw_status look_at_scales(qfw_net *net)
+{
+    const qfw_io none = {NULL, NULL, NULL, 0};
+    for (uint16_t i = 0; i < net->header->tensors; i++) {
+        qfw_operand x;
+        if (net->tensors[i].role <= QFW_STATE && net->tensors[i].space != QFW_IO) {
+            QFW_TRY(bind_places(net, &none, 1, &i, 1, 0, &x));
+            QFW_TRY(qfw_check_scales(&x));
         }
     }
-    return line->run(call);
+    net->has_scales = 1;
+    return QFW_OK;
 }
 
 /* Whether operations may begin at `first` now. */
@@ -147,6 +184,9 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, const extent *over, uint3
         return QFW_E_ORDER;
     }
     net->next = NOWHERE; /* a failure leaves it so */
+    if (!QFW_ANY_PLAN && net->has_scales == 0) {
+        QFW_TRY(look_at_scales(net));
+    }
     qfw_call call;
     set_out(net, over, &call);
     for (uint32_t i = first; i < first + count; i++) {
@@ -160,8 +200,8 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, const extent *over, uint3
 }
 
 /* The next micro-batch of the step. */
-static qfw_status walk_next(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first,
-                            uint32_t count, uint32_t *done)
+QFW_INLINE_ALONE qfw_status walk_next(qfw_net *net, const qfw_io *io, uint32_t rows, uint32_t first,
+                                      uint32_t count, uint32_t *done)
 {
     const uint64_t k = micro_batches(net->header);
     const uint64_t step_rows = io->step_rows == 0 ? rows * k : io->step_rows;

@@ -14,6 +14,7 @@ struct qfw_net {
     uint32_t next; /* the operation that may follow; NOWHERE: only a section's first */
     uint32_t rows; /* of the forward that ran */
     uint32_t has_gradients;
+    uint32_t has_scales;   /* of a core of one plan: those that last were looked at */
     qfw_counter *counters; /* one for each tensor, the caller's; NULL: off */
 };
 

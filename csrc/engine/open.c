@@ -106,6 +106,7 @@ void qfw_go_on(qfw_net *net, const qfw_state_header *state)
 {
     net->progress = state->progress;
     net->has_gradients = state->gradients;
+    net->has_scales = 0;
     net->next = NOWHERE;
 }
 

@@ -50,9 +50,11 @@ static span span_of(const qfw_operand *x, ptrdiff_t scale)
 /* Whether n bytes are 0, a word of them at a time. */
 static bool are_zero(const uint8_t *p, ptrdiff_t n)
 {
-    uint64_t word[4], any = 0;
-    for (; n >= 32; n -= 32, p += 32) {
-        memcpy(word, p, sizeof word);
+    size_t word[4], any = 0;
+    for (; n >= (ptrdiff_t)sizeof word; n -= (ptrdiff_t)sizeof word, p += sizeof word) {
+        for (size_t i = 0; i < 4; i++) {
+            QFW_COPY_FEW(&word[i], p + i * sizeof any, sizeof any);
+        }
         any |= (word[0] | word[1]) | (word[2] | word[3]);
     }
     for (; n > 0; n--, p++) {
@@ -101,36 +103,46 @@ void qfw_load_held(const qfw_tensor *t, ptrdiff_t first, size_t n, ptrdiff_t sca
     }
 }
 
+/* The random bits of elements first, first + 1, ...: d.a >> 31. */
+static inline void draw_next(const qfw_key *key, ptrdiff_t element, bool first, qfw_draw_pair *d)
+{
+    const uint32_t at = (uint32_t)(element & 31);
+    d->a = qfw_add32(d->a, d->b);
+    if (first || at == 0) {
+        *d = qfw_block_draw(key, (uint64_t)element);
+        d->a = qfw_add32(d->a, qfw_mul32(at, d->b));
+    }
+}
+
 /* Plain int8: n codes halved, the first being number `first`. */
 static void halve_bytes(int8_t *m, ptrdiff_t first, ptrdiff_t n, const qfw_key *key)
 {
     qfw_draw_pair d = {0, 0};
-    for (ptrdiff_t i = 0; i < n; i++, d.a = qfw_add32(d.a, d.b)) {
-        const uint32_t at = (uint32_t)((first + i) & 31);
-        if (i == 0 || at == 0) {
-            d = qfw_block_draw(key, (uint64_t)(first + i));
-            d.a = qfw_add32(d.a, qfw_mul32(at, d.b));
-        }
+    for (ptrdiff_t i = 0; i < n; i++) {
+        draw_next(key, first + i, i == 0, &d);
         m[i] = (int8_t)((m[i] + (int32_t)(d.a >> 31)) >> 1);
     }
 }
+
+/* Codes that are shifted at once: a device, where that is rare, has little stack for it. */
+enum { SHIFTED = QFW_DIRECT ? 1 : QFW_TILE };
 
 /* Any codes, halved or (without a key) doubled. */
 QFW_COLD static void shift_run(const qfw_operand *x, qfw_run run, const qfw_key *key)
 {
     const int32_t zp = qfw_is_asym(x->plan->kind) ? x->t.zero_point[run.scale] : 0;
-    int32_t m[QFW_TILE];
-    uint32_t u[QFW_TILE];
-    for (ptrdiff_t i = 0; i < run.n; i += QFW_TILE) {
-        const size_t n = run.n - i < QFW_TILE ? (size_t)(run.n - i) : QFW_TILE;
-        qfw_load_codes(&x->t, run.first + i, n, run.scale, m);
-        if (key != NULL) {
-            qfw_uniforms(key, (uint64_t)(run.first + i), n, u);
+    int32_t m[SHIFTED];
+    qfw_draw_pair d = {0, 0};
+    for (ptrdiff_t i = 0; i < run.n; i += SHIFTED) {
+        const ptrdiff_t n = run.n - i < SHIFTED ? run.n - i : SHIFTED;
+        qfw_load_codes(&x->t, run.first + i, (size_t)n, run.scale, m);
+        for (ptrdiff_t k = 0; k < n; k++) {
+            if (key != NULL) {
+                draw_next(key, run.first + i + k, i + k == 0, &d);
+            }
+            m[k] = (key != NULL ? (m[k] + (int32_t)(d.a >> 31)) >> 1 : 2 * m[k]) + zp;
         }
-        for (size_t k = 0; k < n; k++) {
-            m[k] = (key != NULL ? (m[k] + (int32_t)(u[k] >> 31)) >> 1 : 2 * m[k]) + zp;
-        }
-        qfw_store_codes(&x->t, run.first + i, n, m);
+        qfw_store_codes(&x->t, run.first + i, (size_t)n, m);
     }
 }
 
@@ -276,7 +288,7 @@ enum { OWN_KEY = 0x57334833 };
 void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t *flags)
 {
     const uint32_t step = call->progress.step;
-    const bool look = step != 0 && step % 256 == 0;
+    const bool look = qfw_looks_at_scales(call);
     if (!QFW_DIRECT && !look && !qfw_is_counted(x)) { /* hardly ever one moves */
         uint8_t some = 0;
         for (ptrdiff_t i = 0; i < x->scales; i++) {

@@ -29,6 +29,12 @@ QFW_COLD void qfw_start_scale(const qfw_operand *x, ptrdiff_t scale, qfw_num mos
 void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, ptrdiff_t first, ptrdiff_t n,
                       float c, qfw_growth growth);
 
+/* Whether scales are looked at after this step, flagged or not. */
+static inline bool qfw_looks_at_scales(const qfw_call *call)
+{
+    return call->progress.step != 0 && call->progress.step % 256 == 0;
+}
+
 /* After a step: halves the codes of scales whose flag is set, doubles those that need little. */
 void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t *flags);
 

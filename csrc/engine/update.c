@@ -83,19 +83,27 @@ const char *qfw_rule_update(const qfw_call *call)
 
 /* ---- factors ---- */
 
+/* factor * clip, which hardly ever is another. */
+static float clipped(float factor, float clip)
+{
+    return qfw_bits_f32(clip) == QFW_F32_ONE ? factor : qfw_coef_mul(factor, clip);
+}
+
 qfw_factors qfw_factors_of(const qfw_call *call, float clip)
 {
     const bool first = call->progress.updates == 0;
     const float lr = qfw_rate_of(call);
     const float kappa = first ? 1.0f : qfw_param_f32(call->op, KAPPA);
     const bool both = QFW_HAS_STATE || QFW_HAS_FLOAT_STEP; /* steps of more than the parameter */
+    const bool by_w =
+        QFW_HAS_ANY_MOVE; /* such as move rows only do not step by the parameter itself */
     const float step_g = qfw_coef_mul(lr, qfw_param_f32(call->op, first ? STEP_G1 : STEP_G));
     const qfw_factors f = {
         both ? qfw_coef_mul(lr, qfw_param_f32(call->op, STEP_V)) : 0.0f,
-        qfw_coef_mul(step_g, clip),
-        qfw_coef_mul(lr, qfw_param_f32(call->op, first ? STEP_W1 : STEP_W)),
+        clipped(step_g, clip),
+        by_w ? qfw_coef_mul(lr, qfw_param_f32(call->op, first ? STEP_W1 : STEP_W)) : 0.0f,
         qfw_param_f32(call->op, MOMENTUM),
-        both ? qfw_coef_mul(kappa, clip) : 0.0f,
+        both ? clipped(kappa, clip) : 0.0f,
         qfw_param_f32(call->op, first ? DECAY : STATE_W),
         lr,
         kappa,
