@@ -125,8 +125,8 @@ typedef struct {
                          "qsub8 r11, r9, r10\n\t"                                                \
                          "qadd8 r10, r11, r10\n\t"                                               \
                          "cmp r10, r9\n\t"                                                       \
-                         "it ne\n\t"                                                             \
-                         "strne lr, [sp, #36]\n\t"                                               \
+                         "bne 8f\n"                                                              \
+                         "3:\n\t"                                                                \
                          "qsub8 r11, r11, lr\n\t" /* -128 becomes -127 */                        \
                          "qadd8 r11, r11, lr\n\t"                                                \
                          "str r11, [r0]\n"                                                       \
@@ -153,6 +153,9 @@ typedef struct {
                          "str r8, [sp, #16]\n\t"                                                 \
                          "add r1, r1, #4\n\t"                                                    \
                          "b 6b\n"                                                                \
+                         "8:\n\t"                                                                \
+                         "str lr, [sp, #36]\n\t"                                                 \
+                         "b 3b\n"                                                                \
                          "9:\n\t"                                                                \
                          "ldr r12, [sp, #36]\n\t"                                                \
                          "add sp, sp, #48\n\t"                                                   \

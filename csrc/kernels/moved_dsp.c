@@ -13,11 +13,10 @@ typedef struct {
     bool large; /* 2^8 times */
 } factor;
 
-/* n codes, a multiple of four and not 0, that move by bytes, the words of the first being w. */
+/* How bytes move. */
 typedef struct {
-    const int8_t *x, *end; /* the end of what moves */
     int32_t g;
-    qfw_words w;
+    qfw_words w; /* of the first */
 } bytes;
 
 /* A term alone has 24 bits more than its code, of which the random word has the upper 20 and 0 below:
@@ -25,26 +24,27 @@ typedef struct {
  * which each is a floor of its own, have 20. */
 enum { ALONE_FRAC = 24 };
 
-/* Codes from `to` on less their steps, a term alone; `out` grows with every difference that was held. By
- * registers that are named: no compiler has to find room for them all. r7, which some keep, is as it was
- * after. Four codes of x that are 0 move nothing. */
+/* Codes from `to` up to `last`, fours of them, less their steps, a term alone; `out` grows with every
+ * difference that was held. By registers that are named: no compiler has to find room for them all. r7,
+ * which some keep, is as it was after. Four codes of x that are 0 move nothing. */
 #define EVEN_UP "and r6, r10, r5, lsl #8\n\t"
 #define ODD_UP "and r5, r10, r5\n\t"
 #define EVEN "sxtb16 r6, r5\n\t"
 #define ODD "sxtb16 r5, r5, ror #8\n\t"
 #define NEXT_WORD(to) "and " to ", r9, r1, lsr #8\n\tadd r1, r1, r2\n\t"
 #define FOURS(name, even, odd)                                                                   \
-    static __attribute__((noinline)) uint32_t name(int8_t *to, const bytes *b)                   \
+    static __attribute__((noinline)) uint32_t name(int8_t *to, const int8_t *by,                 \
+                                                   const int8_t *last, const bytes *b)           \
     {                                                                                            \
         register int8_t *m __asm__("r4") = to;                                                   \
         register uint32_t u __asm__("r1") = b->w.u;                                              \
         register uint32_t step __asm__("r2") = b->w.step;                                        \
-        register const int8_t *x __asm__("r3") = b->x;                                           \
+        register const int8_t *x __asm__("r3") = by;                                             \
         register int32_t g __asm__("r8") = b->g;                                                 \
         register uint32_t mask __asm__("r9") = 0xFFFFF0u;                                        \
         register uint32_t upper __asm__("r10") = 0xFF00FF00u;                                    \
         register uint32_t out __asm__("r0") = 0;                                                 \
-        register const int8_t *end __asm__("r12") = b->end;                                      \
+        register const int8_t *end __asm__("r12") = last;                                        \
         __asm__ volatile(                                                                        \
             "push {r7}\n"                                                                        \
             "1:\n\t"                                                                             \
@@ -155,14 +155,15 @@ static int32_t bits_of(const qfw_row *r)
     return any == 0 ? 0 : qfw_msb64(any) + 1;
 }
 
-/* Whether bytes have terms of at most 2^most, most <= 30; large: 2^8 times them are multiplied. */
-static bool find_bytes(const qfw_row *r, const qfw_coef *g, int32_t lift, bool large, int32_t most,
-                       factor *f)
+/* Whether bytes have terms of at most 2^most, most <= 30, |code mu| < 2^bits; large: 2^8 times them are
+ * multiplied. */
+QFW_ALWAYS_INLINE bool find_bytes(const qfw_row *r, const qfw_coef *g, int32_t bits, int32_t lift,
+                                  bool large, int32_t most, factor *f)
 {
     const int32_t left = lift + (large ? 8 : 16);
     f->large = large;
     f->g = (int32_t)((uint32_t)(r->code * g->mu) << (left & 31));
-    return left >= 0 && bits_of_factor(r->code) + 7 + lift <= most;
+    return left >= 0 && bits + 7 + lift <= most;
 }
 
 /* Whether sums have; few: sums of 16 bits, which are multiplied as bytes are. */
@@ -192,7 +193,8 @@ static bool find_alone(const qfw_row *r, const qfw_coef *g, factor *f)
     if (QFW_HAS_ANY_MOVE && r->x == NULL) {
         return find_sums(r, g, lift, false, 30, f);
     }
-    return find_bytes(r, g, lift, bits_of_factor(r->code) + lift > 15, 30, f);
+    const int32_t bits = bits_of_factor(r->code);
+    return find_bytes(r, g, bits, lift, bits + lift > 15, 30, f);
 }
 
 uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef *v,
@@ -215,11 +217,11 @@ uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef 
         const qfw_words w = moved_words(key, at);
         n = moved_count(at, r->n - i);
         const size_t most = n & ~(size_t)3;
-        const bytes b = {sums ? NULL : r->x + i, to + i + most, f.g, w};
+        const bytes b = {f.g, w};
         if (sums) {
-            out |= sums_alone(to + i, r->sums + i, b.end, &f, w);
+            out |= sums_alone(to + i, r->sums + i, to + i + most, &f, w);
         } else if (most != 0) {
-            out |= f.large ? bytes_up_alone(to + i, &b) : bytes_alone(to + i, &b);
+            out |= (f.large ? bytes_up_alone : bytes_alone)(to + i, r->x + i, to + i + most, &b);
         }
         if (most < n) {
             out |= move_rest(to, r, &of, i + most, i + n, anew);
@@ -250,9 +252,10 @@ static mover *find_both(const qfw_row *r, const qfw_pace *of_m, const qfw_pace *
         b->up = f.up;
         b->up_v = f_v.up;
     } else {
-        const bool up = bits_of_factor(r->code) + lift > 15, up_v = lift_v >= -8;
-        fast = (up_v || !up) && find_bytes(r, g, lift, up, G, &f) &&
-               find_bytes(r, g_v, lift_v, up_v, HELD, &f_v);
+        const int32_t bits = bits_of_factor(r->code);
+        const bool up = bits + lift > 15, up_v = lift_v >= -8;
+        fast = (up_v || !up) && find_bytes(r, g, bits, lift, up, G, &f) &&
+               find_bytes(r, g_v, bits, lift_v, up_v, HELD, &f_v);
         move = up ? both_up : up_v ? state_up : both_low;
         b->up = b->up_v = 0;
     }
