@@ -165,7 +165,7 @@ static void move_summed(const qfw_call *call, sizes s, qfw_step_rows *step)
         const uint32_t all =
             qfw_sum_row(sums, e + o, (size_t)s.out, x, (size_t)s.in, (size_t)s.terms);
         /* |x| <= 2^7 */
-        qfw_move_sums(step, o, sums, all == 0 ? -1 : all == 1 ? 7 : 7 + qfw_msb64(2 * all - 1));
+        qfw_move_sums(step, o, sums, all == 0 ? -1 : 8 + qfw_msb64(all));
     }
 }
 

@@ -49,7 +49,7 @@ bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bi
 /* All rows, by the outer product e x^T. */
 void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x);
 
-/* Row o by sums, |sums[i]| <= 2^bits; bits < 0: they all are 0, and are not read. */
+/* Row o by sums, -2^bits <= sums[i] < 2^bits; bits < 0: they all are 0, and are not read. */
 void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
 
 /* All biases, by errors or (e NULL) sums of them. */

@@ -63,21 +63,6 @@ static inline int32_t dsp_twice(uint32_t x, uint32_t y, int32_t sum)
     return v;
 }
 
-/* sum + ((c * low half of x) >> 16), the product having 48 bits; and of the high half. */
-static inline int32_t dsp_low(int32_t c, uint32_t x, int32_t sum)
-{
-    int32_t v;
-    __asm__("smlawb %0, %1, %2, %3" : "=r"(v) : "r"(c), "r"(x), "r"(sum));
-    return v;
-}
-
-static inline int32_t dsp_high(int32_t c, uint32_t x, int32_t sum)
-{
-    int32_t v;
-    __asm__("smlawt %0, %1, %2, %3" : "=r"(v) : "r"(c), "r"(x), "r"(sum));
-    return v;
-}
-
 /* sum + (((x << up) * c) >> 32), the product having 64 bits. */
 static inline int32_t dsp_most(int32_t x, uint32_t up, int32_t c, int32_t sum)
 {
@@ -85,30 +70,6 @@ static inline int32_t dsp_most(int32_t x, uint32_t up, int32_t c, int32_t sum)
     int32_t v;
     __asm__("smmla %0, %1, %2, %3" : "=r"(v) : "r"(of), "r"(c), "r"(sum));
     return v;
-}
-
-/* The high half of x, and bits 20 .. 31 of y as the low one. */
-static inline uint32_t dsp_pack_tops(uint32_t x, int32_t y)
-{
-    uint32_t two;
-    __asm__("pkhtb %0, %1, %2, asr #20" : "=r"(two) : "r"(x), "r"(y));
-    return two;
-}
-
-/* Two differences of 16 bits. */
-static inline uint32_t dsp_less(uint32_t x, uint32_t y)
-{
-    uint32_t two;
-    __asm__("ssub16 %0, %1, %2" : "=r"(two) : "r"(x), "r"(y));
-    return two;
-}
-
-/* Two numbers held to -128 .. 127, and a flag that stays set once one was outside. */
-static inline uint32_t dsp_held(uint32_t x)
-{
-    uint32_t two;
-    __asm__ volatile("ssat16 %0, #8, %1" : "=r"(two) : "r"(x) : "cc");
-    return two;
 }
 
 /* Four differences, four sums of bytes, held to -128 .. 127. */
@@ -134,23 +95,6 @@ static inline uint32_t dsp_apart(uint32_t x, uint32_t y, uint32_t sum)
     return v;
 }
 
-/* y 2^-20 held to -128 .. 127, with that flag. */
-static inline uint32_t dsp_top(int32_t y)
-{
-    uint32_t v;
-    __asm__ volatile("ssat %0, #8, %1, asr #20" : "=r"(v) : "r"(y) : "cc");
-    return v;
-}
-
-/* The lowest bytes of four words. */
-static inline uint32_t dsp_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
-{
-    __asm__("bfi %0, %1, #8, #8\n\tbfi %0, %2, #16, #8\n\tbfi %0, %3, #24, #8"
-            : "+&r"(a)
-            : "r"(b), "r"(c), "r"(d));
-    return a;
-}
-
 static inline void dsp_clear_flag(void)
 {
     __asm__ volatile("msr APSR_nzcvq, %0" : : "r"(0) : "cc");
@@ -163,15 +107,7 @@ static inline uint32_t dsp_flag(void)
     return status >> 27 & 1u;
 }
 
-/* The low bytes of two numbers of 16 bits. */
-static inline uint32_t dsp_low_bytes(uint32_t x)
-{
-    uint32_t two;
-    __asm__("uxtb16 %0, %1" : "=r"(two) : "r"(x));
-    return two;
-}
-
-/* And the high ones. */
+/* The high bytes of two numbers of 16 bits. */
 static inline uint32_t dsp_high_bytes(uint32_t x)
 {
     uint32_t two;

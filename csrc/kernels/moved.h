@@ -9,7 +9,7 @@
  * and a state. */
 typedef struct {
     const int8_t *x;     /* the gradient is code * x[i]; NULL: sums[i] */
-    const int32_t *sums; /* |sums[i]| <= 2^bits, bits <= 31: the fewer, the faster */
+    const int32_t *sums; /* -2^bits <= sums[i] < 2^bits, bits <= 31: the fewer, the faster */
     const int8_t *v;     /* the state's codes as they were; NULL: none */
     size_t n;
     ptrdiff_t first;

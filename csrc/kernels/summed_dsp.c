@@ -29,34 +29,30 @@ static size_t next_two(const int8_t *e, size_t out, const int8_t *x, size_t n, s
     return k;
 }
 
-/* Four codes of both rows at a time, by registers that are named: sums are written, or added to. r7,
- * which some compilers keep, is as it was after. */
-#define FOURS(name, load, how, s0, s1, s2, s3)                                                 \
-    static __attribute__((noinline)) void name(int32_t *sums, const two *t, int32_t *end)      \
-    {                                                                                          \
-        register const int8_t *x __asm__("r0") = t->x;                                         \
-        register const int8_t *y __asm__("r1") = t->y;                                         \
-        register uint32_t codes __asm__("r2") = t->codes;                                      \
-        register int32_t *stop __asm__("r3") = end;                                            \
-        register int32_t *to __asm__("r4") = sums;                                             \
-        __asm__ volatile("push {r7}\n"                                                         \
-                         "1:\n\t"                                                              \
-                         "ldr r6, [r0], #4\n\t"                                                \
-                         "ldr r7, [r1], #4\n\t" load "sxtb16 r12, r6\n\t"                      \
-                         "sxtb16 lr, r7\n\t"                                                   \
-                         "sxtb16 r6, r6, ror #8\n\t"                                           \
-                         "sxtb16 r7, r7, ror #8\n\t"                                           \
-                         "pkhbt r5, r12, lr, lsl #16\n\t" how " r8, r5, r2" s0 "\n\t"          \
-                         "pkhtb r5, lr, r12, asr #16\n\t" how " r10, r5, r2" s2 "\n\t"         \
-                         "pkhbt r5, r6, r7, lsl #16\n\t" how " r9, r5, r2" s1 "\n\t"           \
-                         "pkhtb r5, r7, r6, asr #16\n\t" how " r11, r5, r2" s3 "\n\t"          \
-                         "stmia r4!, {r8, r9, r10, r11}\n\t"                                   \
-                         "cmp r4, r3\n\t"                                                      \
-                         "bne 1b\n\t"                                                          \
-                         "pop {r7}"                                                            \
-                         : "+r"(x), "+r"(y), "+r"(to)                                          \
-                         : "r"(codes), "r"(stop)                                               \
-                         : "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc"); \
+/* Four codes of both rows at a time, by registers that are named: sums are written, or added to. Halves of
+ * words are put together before they are widened. */
+#define FOURS(name, load, how, s0, s1, s2, s3)                                            \
+    static __attribute__((noinline)) void name(int32_t *sums, const two *t, int32_t *end) \
+    {                                                                                     \
+        register const int8_t *x __asm__("r0") = t->x;                                    \
+        register const int8_t *y __asm__("r1") = t->y;                                    \
+        register uint32_t codes __asm__("r2") = t->codes;                                 \
+        register int32_t *stop __asm__("r3") = end;                                       \
+        register int32_t *to __asm__("r4") = sums;                                        \
+        __asm__ volatile("1:\n\t"                                                         \
+                         "ldr r6, [r0], #4\n\t"                                           \
+                         "ldr lr, [r1], #4\n\t" load "pkhbt r5, r6, lr, lsl #16\n\t"      \
+                         "pkhtb lr, lr, r6, asr #16\n\t"                                  \
+                         "sxtb16 r6, r5\n\t" how " r8, r6, r2" s0 "\n\t"                  \
+                         "sxtb16 r5, r5, ror #8\n\t" how " r9, r5, r2" s1 "\n\t"          \
+                         "sxtb16 r6, lr\n\t" how " r10, r6, r2" s2 "\n\t"                 \
+                         "sxtb16 lr, lr, ror #8\n\t" how " r11, lr, r2" s3 "\n\t"         \
+                         "stmia r4!, {r8, r9, r10, r11}\n\t"                              \
+                         "cmp r4, r3\n\t"                                                 \
+                         "bne 1b"                                                         \
+                         : "+r"(x), "+r"(y), "+r"(to)                                     \
+                         : "r"(codes), "r"(stop)                                          \
+                         : "r5", "r6", "r8", "r9", "r10", "r11", "lr", "memory", "cc");   \
     }
 
 FOURS(write_fours, "", "smuad", "", "", "", "")

@@ -112,7 +112,11 @@ static void gradient_of(const motion *c, const int8_t *x, unsigned number, int32
     for (size_t i = 0; i < c->n; i++) {
         const uint32_t u = qfw_draw(&key, (uint32_t)i);
         const int32_t some = (int32_t)(u & (uint32_t)(2 * most - 1)) - most;
-        g[i] = !c->sums ? c->code * x[i] : u >> 28 == 0 ? most : u >> 28 == 1 ? 0 : some;
+        g[i] = !c->sums       ? c->code * x[i]
+               : u >> 28 == 0 ? most - 1
+               : u >> 28 == 1 ? 0
+               : u >> 28 == 2 ? -most
+                              : some;
     }
 }
 
