@@ -249,9 +249,10 @@ static void sigmas(const qfw_call *call, float s_a, float *sigma, ptrdiff_t n)
 }
 
 /* Both in one loop, where kernels are called by name and the bias has one scale and codes of int16; false:
- * they have to be done one by one. */
+ * they have to be done one by one. Of one row of sums what follows may be done too: then f->absmax is
+ * NULL. */
 static bool seed_at_once(const qfw_call *call, float s_a, float *sigma, int32_t *seed,
-                         uint8_t *shift)
+                         uint8_t *shift, int32_t *row, qfw_finish *f)
 {
     const qfw_operand *b = &call->at[2], *bias = &call->at[3];
     const bool folded = (call->op->flags & FOLDED) != 0;
@@ -260,30 +261,56 @@ static bool seed_at_once(const qfw_call *call, float s_a, float *sigma, int32_t 
                                qfw_slot(&bias->t.format) != 16 || call->op->param[2] != 0)) {
         return false;
     }
-    qfw_seeded_scales(bias->t.codes, bias->t.scale[0], s_a, folded ? &one : b->t.scale,
-                      folded || b->scales == 1 ? 0 : 1, (size_t)sizes_of(call).n, sigma, seed,
-                      shift);
+    const qfw_seeded all = {bias->t.codes,
+                            bias->t.scale[0],
+                            s_a,
+                            folded ? &one : b->t.scale,
+                            folded || b->scales == 1 ? 0 : 1,
+                            (size_t)sizes_of(call).n,
+                            sigma,
+                            seed,
+                            shift,
+                            row != NULL ? f : NULL,
+                            row};
+    if (qfw_seeded_scales(&all)) {
+        f->absmax = NULL;
+    }
     return true;
 }
 
-/* What follows the sums of rows that share scales, a's being s_a. Sets sigma. */
-qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax)
+/* What follows the sums of rows that share scales, a's being s_a. Sets sigma. Of one row without a mask,
+ * which is there, it may be done at once: then f->absmax is NULL. */
+static inline void find_finish(const qfw_call *call, float s_a, float *sigma, int32_t *row,
+                               qfw_finish *f)
 {
-    const ptrdiff_t n = sizes_of(call).n, wide = scaled_by_column(call) ? n : 1;
-    qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1, NULL, 0, absmax};
+    const ptrdiff_t n = sizes_of(call).n;
     if (!qfw_has(call, 3)) {
-        sigmas(call, s_a, sigma, wide);
-        return f;
+        sigmas(call, s_a, sigma, f->columns ? n : 1);
+        return;
     }
     uint8_t *scratch = (uint8_t *)call->at[5].t.codes + ratio_bytes(call);
     int32_t *seed = (int32_t *)(void *)scratch;
     uint8_t *shift = scratch + 4 * n;
-    if (!seed_at_once(call, s_a, sigma, seed, shift)) {
-        sigmas(call, s_a, sigma, n);
-        qfw_seed_columns(call->kernels, &call->at[3], sigma, n, seed, shift);
+    f->seed = seed;
+    f->shift = shift;
+    if (seed_at_once(call, s_a, sigma, seed, shift, row, f)) {
+        return;
     }
-    f.seed = seed;
-    f.shift = shift;
+    sigmas(call, s_a, sigma, n);
+    qfw_seed_columns(call->kernels, &call->at[3], sigma, n, seed, shift);
+}
+
+static inline qfw_finish nothing_yet(const qfw_call *call, uint32_t *absmax)
+{
+    const bool columns = scaled_by_column(call) && sizes_of(call).n != 1;
+    const qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, columns, NULL, 0, absmax};
+    return f;
+}
+
+qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax)
+{
+    qfw_finish f = nothing_yet(call, absmax);
+    find_finish(call, s_a, sigma, NULL, &f);
     return f;
 }
 
@@ -307,10 +334,15 @@ QFW_NOINLINE static void follow(const qfw_call *call)
     const sizes all = sizes_of(call);
     const ptrdiff_t wide = scaled_by_column(call) ? all.n : 1;
     const ptrdiff_t blocks = scaled_by_row(call) ? all.m : 1, rows = all.m / blocks;
-    memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
+    const bool alone = QFW_DIRECT && all.m == 1 && !qfw_has(call, 4);
     for (ptrdiff_t i = 0; i < blocks; i++) {
-        qfw_finish f = qfw_product_finish(call, call->at[1].t.scale[i], acc->t.scale + i * wide,
-                                          acc->absmax + i * wide);
+        qfw_finish f = nothing_yet(call, acc->absmax + i * wide);
+        find_finish(call, call->at[1].t.scale[i], acc->t.scale + i * wide,
+                    alone ? acc->t.codes : NULL, &f);
+        if (f.absmax == NULL) {
+            return;
+        }
+        memset(f.absmax, 0, (size_t)wide * sizeof *f.absmax);
         qfw_product_mask(call, i * rows, &f);
         QFW_K(call->kernels, finish_s32)((int32_t *)acc->t.codes + i * rows * all.n, (size_t)rows,
                                          (size_t)all.n, &f);

@@ -23,7 +23,8 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
  * shifted up by one, if that is larger. */
 size_t qfw_largest_of_fours(const float *x, size_t n, uint32_t *twice);
 
-/* To the nearest, half away, where every |x[i]| <= q s, q <= 127; no code is out of range. */
+/* To the nearest, half away, where no code is above 127 in size. */
+enum { QFW_HAS_FLOATS_WITHIN = 1 };
 size_t qfw_floats_within(const float *x, size_t n, float s, int8_t *codes);
 
 #else
@@ -34,6 +35,7 @@ static inline size_t qfw_largest_of_fours(const float *x, size_t n, uint32_t *tw
     return 0;
 }
 
+enum { QFW_HAS_FLOATS_WITHIN = 0 };
 static inline size_t qfw_floats_within(const float *x, size_t n, float s, int8_t *codes)
 {
     (void)x, (void)n, (void)s, (void)codes;

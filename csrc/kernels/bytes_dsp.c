@@ -59,36 +59,51 @@ static uint32_t nearest_lifted(const int32_t *a, size_t n, const qfw_ratio *rati
     return saturated;
 }
 
-/* By random words: r = u >> (32 - down) adds r 2^(32 - up), whose high word is r >> up and whose low
- * word has the other bits of r at its top. `lows` are those of u << s. */
-static uint32_t random_codes(const int32_t *a, size_t n, const qfw_ratio *ratio, int32_t q,
-                             const qfw_key *key, uint64_t first, int8_t *codes)
+/* By random words u, u + b, ...: r = u >> (32 - down) adds r 2^(32 - up), whose high word is r >> up and
+ * whose low word has the other bits of r at its top: u 2^s, less what is below them. */
+typedef struct {
+    int32_t mult, q;
+    uint32_t shift, lows;
+} words_rule;
+
+static __attribute__((noinline)) uint32_t random_run(const int32_t *a, const int32_t *end,
+                                                     uint32_t u, uint32_t b, const words_rule *rule,
+                                                     int8_t *codes)
 {
-    const int32_t mult = (int32_t)ratio->mult;
-    const uint32_t shift = ratio->down - ratio->up, over = 32 - shift;
-    const uint32_t lows = ~(UINT32_MAX >> ratio->up);
+    const int32_t mult = rule->mult, q = rule->q;
+    const uint32_t shift = rule->shift, power = UINT32_C(1) << shift, lows = rule->lows;
     uint32_t saturated = 0;
-    for (const int32_t *end = a + n; a < end;) {
-        const uint32_t at = (uint32_t)(first & 31);
-        const qfw_draw_pair d = qfw_block_draw(key, first);
-        const size_t left = (size_t)(end - a), some = left < 32 - at ? left : 32 - at;
-        uint32_t u = qfw_add32(d.a, qfw_mul32(at, d.b));
-        for (const int32_t *stop = a + some; a < stop; u = qfw_add32(u, d.b)) {
-            const int32_t sum = *a++;
-            uint32_t low = (u << shift) & lows, high = u >> over;
-            __asm__("smlal %0, %1, %2, %3" : "+r"(low), "+r"(high) : "r"(sum), "r"(mult));
-            int32_t v = (int32_t)high >> shift;
-            if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
-                v = v < 0 ? -q : q;
-                saturated++;
-            }
-            *codes++ = (int8_t)v;
+    while (a < end) {
+        const uint64_t wide = (uint64_t)u * power;
+        uint32_t low = (uint32_t)wide & lows, high = (uint32_t)(wide >> 32);
+        __asm__("smlal %0, %1, %2, %3" : "+r"(low), "+r"(high) : "r"(*a++), "r"(mult));
+        int32_t v = (int32_t)high >> shift;
+        if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
+            v = v < 0 ? -q : q;
+            saturated++;
         }
-        first += some;
+        *codes++ = (int8_t)v;
+        u = qfw_add32(u, b);
     }
     return saturated;
 }
 
+static uint32_t random_codes(const int32_t *a, size_t n, const qfw_ratio *ratio, int32_t q,
+                             const qfw_key *key, uint64_t first, int8_t *codes)
+{
+    const words_rule rule = {(int32_t)ratio->mult, q, (uint32_t)ratio->down - ratio->up,
+                             ~(UINT32_MAX >> ratio->up)};
+    uint32_t saturated = 0;
+    for (size_t some; n > 0; n -= some, a += some, codes += some, first += some) {
+        const uint32_t at = (uint32_t)(first & 31);
+        const qfw_draw_pair d = qfw_block_draw(key, first);
+        some = n < 32 - at ? n : 32 - at;
+        saturated += random_run(a, a + some, qfw_add32(d.a, qfw_mul32(at, d.b)), d.b, &rule, codes);
+    }
+    return saturated;
+}
+
+/* Of all numbers -2^31 alone is beyond a limit of 31 bits. */
 uint32_t qfw_rescale_s8_dsp(const int32_t *a, size_t n, const qfw_ratio *ratio,
                             const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
                             int8_t *codes)
@@ -97,7 +112,8 @@ uint32_t qfw_rescale_s8_dsp(const int32_t *a, size_t n, const qfw_ratio *ratio,
     dsp_ratio r;
     const bool even = rule->zp == 0 && rule->qmin == -q;
     const bool plain = dsp_takes(ratio->mult, ratio->up, ratio->down, 32, &r);
-    if (even && plain && rule->rounding == QFW_STOCHASTIC) {
+    if (even && rule->rounding == QFW_STOCHASTIC &&
+        (plain || (ratio->up == 0 && ratio->down < 31 && qfw_absmax_s32_dsp(a, n) <= INT32_MAX))) {
         return random_codes(a, n, ratio, q, key, first, codes);
     }
     if (QFW_HAS_NEAREST_S8 && even && rule->rounding == QFW_HALF_AWAY) {

@@ -32,8 +32,11 @@ static uint32_t finish_masked(int32_t *acc, size_t n, const int8_t *mask, uint32
 {
     int32_t most = 0, least = 0;
     for (const int32_t *end = acc + n; acc < end; acc++) {
-        const int32_t v = *mask++ > 0 ? *acc : 0;
-        *acc = v;
+        if (*mask++ <= 0) {
+            *acc = 0;
+            continue;
+        }
+        const int32_t v = *acc;
         most = v > most ? v : most;
         least = v < least ? v : least;
     }

@@ -84,20 +84,28 @@ uint32_t qfw_rescale_s32_scalar(const int32_t *a, const uint32_t *u, size_t n,
     }
 }
 
-/* To the nearest, half away: what most rows are. `within`: every |x[i]| <= q s. */
-static uint32_t encode_near(const float *x, size_t n, float s, int32_t q, bool within,
+/* Where instructions do all but a few, those are done in few bytes. */
+enum { ONLY_RESTS = QFW_HAS_FLOATS_WITHIN && !QFW_HAS_FIXED && !QFW_HAS_HINDSIGHT };
+
+/* To the nearest, half away: what most rows are. most: the largest magnitude; known: that it is q s or less. */
+static uint32_t encode_near(const float *x, size_t n, float s, int32_t q, float most, bool known,
                             int8_t *codes)
 {
     const float *end = x + n;
-    const size_t done = within ? qfw_floats_within(x, n, s, codes) : 0;
     uint32_t saturated = 0;
+    if (QFW_HAS_FLOATS_WITHIN && !ONLY_RESTS && !known) {
+        const qfw_divisor by = qfw_divisor_of(s);
+        known = qfw_nearest_quotient(most, &by) <= q;
+    }
+    const size_t done = known ? qfw_floats_within(x, n, s, codes) : 0;
     if (done == n) {
         return 0;
     }
     const qfw_divisor d = qfw_divisor_of(s);
     codes += done;
     for (x += done; x < end; x++) {
-        const int32_t v = qfw_nearest_quotient(*x, &d);
+        const int32_t v = ONLY_RESTS ? qfw_round_quotient(*x, &d, QFW_HALF_AWAY, 0)
+                                     : qfw_nearest_quotient(*x, &d);
         int32_t code = v;
         if ((uint32_t)(v + q) > 2 * (uint32_t)q) {
             code = v > q ? q : -q;
@@ -157,10 +165,10 @@ qfw_status qfw_quantize_s8_scalar(const float *x, size_t n, size_t run, const qf
             const qfw_num top = qfw_num_f32(qfw_from_bits_f32(most));
             *scale = qfw_num_scale_f32(qfw_num_ratio_up(top, 1, how->q, 24), how->pow2);
         }
-        *saturated +=
-            !QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY
-                ? encode_near(x + i, count, *scale, (int32_t)how->q, how->dynamic, codes + i)
-                : encode_run(x + i, count, *scale, how, how->first + i, codes + i);
+        *saturated += !QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY
+                          ? encode_near(x + i, count, *scale, (int32_t)how->q,
+                                        qfw_from_bits_f32(most), how->dynamic, codes + i)
+                          : encode_run(x + i, count, *scale, how, how->first + i, codes + i);
     }
     return QFW_OK;
 }

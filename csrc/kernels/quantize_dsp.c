@@ -43,7 +43,7 @@ size_t qfw_largest_of_fours(const float *x, size_t n, uint32_t *twice)
     "rsbcs " x ", " x ", #0\n\t"
 
 /* With s = mant 2^x and N = floor(2 |x| / 2^x), |x| / s half away is floor((N + mant) / (2 mant)), as what
- * N lacks does not reach the next integer. N <= 254 mant, so the sum is below 2^32. From an exponent field
+ * N lacks does not reach the next integer. N < 255 mant, so the sum is below 2^32. From an exponent field
  * of 0, which stands for less than s / 2, N is below 2^23 and the quotient 0. A word moved down by 32 .. 255
  * is 0. */
 size_t qfw_floats_within(const float *x, size_t n, float s, int8_t *codes)

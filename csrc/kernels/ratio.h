@@ -23,7 +23,8 @@ static inline qfw_ratio_to qfw_ratio_to_of(float to)
 
 /* q = floor(2^30 m_in / m_out) of the scale whose bits are `from`, the mantissa m_in doubled where it is
  * below m_out; s_in / s_out = q 2^-(33 + *down). With n = 2^7 m_in < 2^32 the high word of n recip is
- * short of the quotient by less than n / 2^32, so it is q or q - 1; the remainder, below 2 m_out, tells. */
+ * short of the quotient by less than n / 2^32, so it is q or q - 1; what is left of n 2^30, below twice the
+ * mantissa and so a word, tells. */
 static inline uint32_t qfw_ratio_mult(uint32_t from, const qfw_ratio_to *to, uint32_t *down)
 {
     uint32_t n = (qfw_mul32(from, 1u << 8) | 0x80000000u) >> 1;
@@ -32,8 +33,8 @@ static inline uint32_t qfw_ratio_mult(uint32_t from, const qfw_ratio_to *to, uin
         n <<= 1;
         *down = qfw_add32(*down, 1);
     }
-    const uint32_t q = qfw_mulhi(n, to->recip), over = to->mant >> 7;
-    return q + (qfw_sub32(qfw_mul32(n, 1u << 23), qfw_mul32(q, over)) >= over ? 1u : 0u);
+    const uint32_t q = qfw_mulhi(n, to->recip);
+    return q + (qfw_sub32(qfw_mul32(n, 1u << 30), qfw_mul32(q, to->mant)) >= to->mant ? 1u : 0u);
 }
 
 #endif

@@ -16,7 +16,8 @@ static int32_t code_far(int32_t a, uint32_t mult, uint32_t down, float from, flo
     return qfw_rescale(a, &any, QFW_HALF_AWAY, 0);
 }
 
-/* One row: columns in order, each with its own scale. Where down < 28 - bits, up is 1 or more. */
+/* One row: columns in order, each with its own scale. Where down < 28 - bits, up is 1 or more; where it is
+ * negative, a within its limit is moved up to a ratio of that length. */
 QFW_ALWAYS_INLINE uint32_t code_row(const int32_t *acc, size_t n, const qfw_finish *f,
                                     const float *from, float to, int32_t bits, const bool follows,
                                     const int32_t width, void *codes)
@@ -41,8 +42,11 @@ QFW_ALWAYS_INLINE uint32_t code_row(const int32_t *acc, size_t n, const qfw_fini
                 absmax++;
             }
         }
+        const uint32_t up = qfw_sub32(most, down), limit = (uint32_t)INT32_MAX >> (up & 31);
         if (down < most) {
             v = qfw_near(a, mult, down);
+        } else if (up <= 30 && qfw_add32((uint32_t)a, limit) <= 2 * limit) {
+            v = qfw_near((int32_t)qfw_mul32((uint32_t)a, 1u << up), mult, most);
         } else {
             v = code_far(a, mult, down, *from, to, bits);
         }

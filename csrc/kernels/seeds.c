@@ -45,10 +45,42 @@ static inline void seeded(const void *codes, const int32_t width, float s, float
     }
 }
 
-void qfw_seeded_scales(const int16_t *m, float s, float a, const float *by, size_t step, size_t n,
-                       float *sigma, int32_t *seed, uint8_t *shift)
+/* The columns one after the other, those that qfw_seeded_until stops at by the definition. */
+static void seed_until(const qfw_seeded *c)
 {
-    seeded(m, 16, s, a, by, step, n, sigma, seed, shift);
+    bool has_sigma = false;
+    for (size_t i = 0; (i = qfw_seeded_until(c, i, &has_sigma)) < c->n; i++) {
+        uint8_t lost;
+        c->sigma[i] = has_sigma ? c->sigma[i] : qfw_scale_mul(c->a, c->by[i]);
+        const int32_t made = (int32_t)seed_far(c->m[i], c->s, c->sigma + i, &lost);
+        if (c->row != NULL) {
+            const int32_t sum = (c->acc[i] >> lost) + made, v = c->row->relu && sum < 0 ? 0 : sum;
+            c->acc[i] = v;
+            c->row->absmax[i] = qfw_abs32(v);
+        } else {
+            c->seed[i] = made;
+            c->shift[i] = lost;
+        }
+    }
+}
+
+bool qfw_seeded_scales(const qfw_seeded *c)
+{
+    if (!QFW_HAS_SEEDED_UNTIL || c->n == 0) {
+        seeded(c->m, 16, c->s, c->a, c->by, c->step, c->n, c->sigma, c->seed, c->shift);
+        return false;
+    }
+    qfw_seeded all = *c;
+    for (size_t i = 0; c->step == 0 && i < c->n; i++) {
+        c->sigma[i] = *c->by;
+        all.by = c->sigma;
+    }
+    if (c->row == NULL) {
+        memset(c->seed, 0, c->n * sizeof *c->seed);
+        memset(c->shift, 0, c->n);
+    }
+    seed_until(&all);
+    return c->row != NULL;
 }
 
 void qfw_seeds_s32_scalar(const int32_t *m, float s, size_t n, float *sigma, int32_t *seed,

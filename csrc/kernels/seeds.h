@@ -23,8 +23,39 @@ static inline uint32_t qfw_scale_bits(qfw_soft_factor factor, float a, float b)
     return qfw_bits_f32(qfw_scale_mul(a, b));
 }
 
-/* sigma[i] = qfw_scale_mul(a, by[i * step]), and then what seeds_s32 makes of it. sigma may be by. */
-void qfw_seeded_scales(const int16_t *m, float s, float a, const float *by, size_t step, size_t n,
-                       float *sigma, int32_t *seed, uint8_t *shift);
+/* sigma[i] = qfw_scale_mul(a, by[i * step]), and then what seeds_s32 makes of it; step is 0 or 1. sigma may
+ * be by.
+ * row: NULL, or what follows one row of sums, at acc, with a scale a column: its ReLU and its absmaxes, which
+ * need not be 0 before. */
+typedef struct {
+    const int16_t *m;
+    float s, a;
+    const float *by;
+    size_t step, n;
+    float *sigma;
+    int32_t *seed;
+    uint8_t *shift;
+    const qfw_finish *row;
+    int32_t *acc;
+} qfw_seeded;
+
+/* Whether the row was finished too, without a seed or shift being written. */
+bool qfw_seeded_scales(const qfw_seeded *columns);
+
+#if defined(__ARM_FEATURE_DSP)
+enum { QFW_HAS_SEEDED_UNTIL = 1 };
+
+/* The same of columns from i <= n on (step 1), and not the whole of it: without a row, shifts and seeds are 0
+ * before. Returns the first column that it leaves, n at the end, and whether that has its sigma. */
+size_t qfw_seeded_until(const qfw_seeded *columns, size_t i, bool *has_sigma);
+#else
+enum { QFW_HAS_SEEDED_UNTIL = 0 };
+
+static inline size_t qfw_seeded_until(const qfw_seeded *columns, size_t i, bool *has_sigma)
+{
+    *has_sigma = false;
+    return columns->n + i;
+}
+#endif
 
 #endif

@@ -167,7 +167,7 @@ static void check_floats(source *s, size_t n, unsigned number)
     uint32_t twice = 2 * below(s, 2) * qfw_bits_f32(to), most = twice;
     bool same = true;
     for (size_t i = 0; i < n; i++) {
-        const int32_t halves = (int32_t)below(s, (uint32_t)(2 * q + 1));
+        const int32_t halves = (int32_t)below(s, (uint32_t)(2 * q + 2));
         const float v = below(s, 4) == 0   ? qfw_from_bits_f32(word(s) >> (9 + below(s, 20)))
                         : below(s, 2) == 0 ? qfw_product_f32(halves, qfw_scale_lift(to, -1))
                                            : qfw_from_bits_f32(word(s) % qfw_bits_f32(to));

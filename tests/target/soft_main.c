@@ -94,21 +94,43 @@ static unsigned check_integers(void)
     return RANDOM;
 }
 
-/* Seeds at products of scales, of int16. */
+/* Seeds at products of scales, of int16, and a row of sums with them. */
 static void check_seeded(int32_t m, float by, float a, float b, unsigned number)
 {
-    const int16_t code = (int16_t)(m % 32768);
-    const float s = qfw_scale_mul(a, b);
-    const qfw_num n = qfw_num_f32(by);
-    const qfw_seed told = qfw_seed_of((int64_t)n.mant * code, n.exp, s);
-    const float after = qfw_scale_lift(s, told.shift);
-    float sigma;
-    int32_t seed;
-    uint8_t shift;
-    qfw_seeded_scales(&code, by, a, &b, 1, 1, &sigma, &seed, &shift);
-    report_check(seed == told.seed && shift == told.shift &&
-                     qfw_bits_f32(sigma) == qfw_bits_f32(after),
-                 number, "a seed at a product");
+    enum { WIDE = 3 };
+    const bool same = number / 2 % 2 != 0, relu = number % 2 != 0;
+    const int16_t codes[WIDE] = {(int16_t)(m % 32768), (int16_t)(m % 129), (int16_t)(-m % 32767)};
+    const float each[WIDE] = {b, same ? b : a, same ? b : by};
+    const size_t n = 1 + number % WIDE;
+    const qfw_num s = qfw_num_f32(by);
+    float sigma[2][WIDE];
+    int32_t seed[WIDE], acc[WIDE];
+    uint8_t shift[WIDE];
+    uint32_t size[WIDE] = {7, 7, 7};
+    const qfw_finish f = {NULL, NULL, relu, true, NULL, 0, size};
+    qfw_seeded c = {codes, by, a, each, same ? 0 : 1, n, sigma[0], seed, shift, NULL, NULL};
+    report_check(!qfw_seeded_scales(&c), number, "no row");
+    c.sigma = sigma[1];
+    c.row = &f;
+    c.acc = acc;
+    for (size_t i = 0; i < n; i++) {
+        const float product = qfw_scale_mul(a, each[i]);
+        const qfw_seed told = qfw_seed_of((int64_t)s.mant * codes[i], s.exp, product);
+        const float after = qfw_scale_lift(product, told.shift);
+        report_check(seed[i] == told.seed && shift[i] == told.shift &&
+                         qfw_bits_f32(sigma[0][i]) == qfw_bits_f32(after),
+                     number, "a seed at a product");
+        acc[i] = (int32_t)((number + i) % 1000001u) - 500000;
+    }
+    const bool finished = qfw_seeded_scales(&c);
+    for (size_t i = 0; i < n; i++) {
+        const int32_t sum = (int32_t)((number + i) % 1000001u) - 500000;
+        const int32_t v = (sum >> shift[i]) + seed[i], held = relu && v < 0 ? 0 : v;
+        report_check(finished ? acc[i] == held && size[i] == qfw_abs32(held)
+                              : acc[i] == sum && size[i] == 7,
+                     number, "a row with seeds");
+        report_check(qfw_bits_f32(sigma[1][i]) == qfw_bits_f32(sigma[0][i]), number, "its scale");
+    }
 }
 
 /* Biases in steps of accumulators, one by one: near each other, ties, and anything. */
