@@ -2,11 +2,7 @@
 
 QFW_SMALL void qfw_make_key(uint32_t seed, uint32_t step, uint32_t tensor, qfw_key *key)
 {
-    const uint32_t a = qfw_mix(qfw_add32(seed, 0x9E3779B9u));
-    const uint32_t b = qfw_mix(a ^ step);
-    const uint32_t c = qfw_mix(qfw_add32(b, qfw_mul32(0x85EBCA6Bu, qfw_add32(tensor, 1))));
-    key->k0 = c;
-    key->k1 = qfw_mix(c ^ b ^ 0xC2B2AE35u);
+    *key = qfw_key_for(seed, step, tensor);
 }
 
 void qfw_draws(const qfw_key *key, uint32_t first, size_t n, uint32_t *out)

@@ -15,6 +15,16 @@ static inline uint32_t qfw_mix(uint32_t x)
     return x ^ (x >> 16);
 }
 
+/* What qfw_make_key makes. */
+static inline qfw_key qfw_key_for(uint32_t seed, uint32_t step, uint32_t tensor)
+{
+    const uint32_t a = qfw_mix(qfw_add32(seed, 0x9E3779B9u));
+    const uint32_t b = qfw_mix(a ^ step);
+    const uint32_t c = qfw_mix(qfw_add32(b, qfw_mul32(0x85EBCA6Bu, qfw_add32(tensor, 1))));
+    const qfw_key key = {c, qfw_mix(c ^ b ^ 0xC2B2AE35u)};
+    return key;
+}
+
 QFW_INLINE_ALONE uint32_t qfw_draw(const qfw_key *key, uint32_t i)
 {
     uint32_t x = qfw_add32(key->k0, qfw_mul32(i, 0x9E3779B9u));

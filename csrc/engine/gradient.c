@@ -138,7 +138,9 @@ qfw_status qfw_op_gradient_s32(const qfw_call *call)
         qfw_operand part = *grad, from = call->at[3];
         from.t = acc;
         from.absmax = NULL; /* of the whole tile, which is not what the scales are for */
-        part.t = qfw_rows_of(grad, s.in, o, n);
+        if (n < s.out) {
+            part.t = qfw_rows_of(grad, s.in, o, n);
+        }
         part.scales = part.scales * n / s.out;
         QFW_TRY(qfw_adds(call) ? qfw_add_part(call, &from, &part, (uint64_t)(o * s.in), joint)
                                : qfw_encode_part(call, &from, &part, (uint64_t)(o * s.in)));

@@ -39,6 +39,8 @@ static inline void find_reach(const qfw_coefs *c, int32_t *restrict far)
 }
 
 /* Rows whose terms are small steps, whatever their codes. q is 127. */
+enum { ALL_QUICK = 1, STATE_QUICK = 2 }; /* those of gradient and state, of the state alone */
+
 QFW_ALWAYS_INLINE void find_quick(const qfw_moves *p, const qfw_moves *s, const bool has_state,
                                   int32_t *restrict quick)
 {
@@ -51,7 +53,9 @@ QFW_ALWAYS_INLINE void find_quick(const qfw_moves *p, const qfw_moves *s, const 
     }
     for (size_t i = 0; i < QFW_LANES; i++) {
         const int32_t all = p_g[i] | p_v[i] | s_g[i] | s_v[i];
-        quick[i] = (all < 1 << 29) & ((p_g[i] + p_v[i]) >> p->frac < 126);
+        const int32_t small = (all < 1 << 29) & ((p_g[i] + p_v[i]) >> p->frac < 126);
+        const int32_t alone = ((p_v[i] | s_v[i]) < 1 << 29) & (p_v[i] >> p->frac < 126);
+        quick[i] = small * ALL_QUICK | alone * STATE_QUICK;
     }
 }
 
@@ -89,16 +93,6 @@ QFW_ALWAYS_INLINE uint32_t move_quick(int8_t *m, int8_t *v, const int8_t *g, siz
 
 enum { FEW = 4 }; /* vectors of a row that is done before one could look whether it moves */
 
-/* Rows that all are quick, and short; of whole vectors from a multiple of 32 on. */
-QFW_ALWAYS_INLINE bool are_short(const qfw_rows_move *rows, const int32_t *quick)
-{
-    int32_t all = 1;
-    for (size_t k = 0; k < rows->count; k++) {
-        all &= quick[k];
-    }
-    return all != 0 && rows->n <= FEW * WIDE && rows->n % WIDE == 0 && rows->first % 32 == 0;
-}
-
 /* All rows, with a state or without. */
 QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const qfw_rows_move *rows,
                                    uint32_t *out, const bool has_state)
@@ -123,27 +117,28 @@ QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const 
     if (has_state) {
         begin_words(&of_s, rows->state_key, rows->first, rows->count * rows->n);
     }
+    const bool whole = rows->n <= FEW * WIDE && rows->n % WIDE == 0 && rows->first % 32 == 0;
     int32_t quick[QFW_LANES] = {0};
     if (fits && !short_range) {
         find_quick(p, s, has_state, quick);
-    }
-    if (are_short(rows, quick)) {
-        for (size_t k = 0; k < rows->count; k++) {
-            const size_t at = k * rows->n;
-            t.p.g = factor_at(&p_g, k);
-            t.p.v = factor_at(&p_v, k);
-            t.s.g = factor_at(&s_g, k);
-            t.s.v = factor_at(&s_v, k);
-            out[k] = move_quick(m + at, has_state ? v + at : NULL, g + at, rows->n,
-                                rows->first + at, &of_p, &of_s, &t.p, &t.s, small);
-        }
-        return;
     }
     for (size_t k = 0; k < rows->count; k++) {
         const size_t n = rows->n, at = k * n;
         int8_t *m_k = m + at, *v_k = has_state ? v + at : NULL;
         const int8_t *g_k = g + at;
-        if (quick[k] != 0) { /* a block finds that it is of zeros */
+        if (whole && quick[k] != 0) {
+            const bool all = (quick[k] & ALL_QUICK) != 0;
+            if (all || (has_state && are_zero(g_k, n))) {
+                t.p.g = all ? factor_at(&p_g, k) : none;
+                t.p.v = factor_at(&p_v, k);
+                t.s.g = all ? factor_at(&s_g, k) : none;
+                t.s.v = factor_at(&s_v, k);
+                out[k] =
+                    move_quick(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t.p, &t.s, small);
+                continue;
+            }
+        }
+        if ((quick[k] & ALL_QUICK) != 0) { /* a block finds that it is of zeros */
             t.out.lost = t.state_out.most = t.state_out.least = zero;
             t.p.g = factor_at(&p_g, k);
             t.p.v = factor_at(&p_v, k);
