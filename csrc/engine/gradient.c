@@ -45,7 +45,7 @@ static float sigma_of(const qfw_call *call)
     const float s_e = call->at[1].t.scale[0];
     const bool alone = !qfw_has(call, 2) || (call->op->flags & FOLDED) != 0;
     const float sigma = alone ? s_e : qfw_scale_mul(s_e, call->at[2].t.scale[0]);
-    return qfw_scale_lift(sigma, (int32_t)call->op->param[SHIFT]);
+    return QFW_HAS_ANY_MOVE ? qfw_scale_lift(sigma, (int32_t)call->op->param[SHIFT]) : sigma;
 }
 
 /* The error and the image, place `patches` being scratch. */
@@ -184,6 +184,13 @@ static void move_tiles(const qfw_call *call, sizes s, qfw_step_rows *step)
     }
 }
 
+/* Where there are no other moves, sums are of one row of errors, and are not shifted. */
+static sizes row_sizes(const qfw_call *call)
+{
+    const sizes one = {call->at[1].row, qfw_has(call, 2) ? call->at[2].row : 1, 1};
+    return QFW_HAS_ANY_MOVE ? sizes_of(call) : one;
+}
+
 /* A device's parameters that are of the usual kind; false: it is not, and nothing was done. */
 QFW_INLINE bool move_rows(const qfw_call *call, sizes s)
 {
@@ -221,7 +228,7 @@ QFW_INLINE bool move_rows(const qfw_call *call, sizes s)
 
 QFW_SMALL qfw_status qfw_op_gradient_update_s32(const qfw_call *call)
 {
-    const sizes s = sizes_of(call);
+    const sizes s = row_sizes(call);
     if (QFW_DIRECT && move_rows(call, s)) {
         return QFW_OK;
     }

@@ -8,22 +8,23 @@
 #include "kernels/moved.h"
 
 /* qfw_coef_of, for what is done for every row. */
-QFW_INLINE qfw_coef coef_of(float top, float to, int32_t frac, bool wide)
+QFW_INLINE void find_coef(float top, float to, int32_t frac, bool wide, qfw_coef *k)
 {
-    qfw_coef k = {0, 0, 0, 0};
-    int32_t right, left;
+    int32_t right = 0, left = 0;
+    k->mu = k->limit = 0;
     if (qfw_bits_f32(top) != 0) {
         const float v = QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to);
-        loop_coef_of(v, frac, wide ? 63 : 31, &k.mu, &k.limit, &right, &left);
-        k.right = (uint8_t)right;
-        k.left = (uint8_t)left;
+        loop_coef_of(v, frac, wide ? 63 : 31, &k->mu, &k->limit, &right, &left);
     }
-    return k;
+    k->right = (uint8_t)right;
+    k->left = (uint8_t)left;
 }
 
 qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
 {
-    return coef_of(top, to, frac, wide);
+    qfw_coef k;
+    find_coef(top, to, frac, wide, &k);
+    return k;
 }
 
 /* Bits that a step of Sym(8), of Sym(16) has more than its code. */
@@ -206,7 +207,8 @@ QFW_INLINE void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
 {
     const ptrdiff_t at = begun(s, s->param, r, o, s->step_g);
     const float s_w = s->param->t.scale[at];
-    const qfw_coef g = coef_of(s->of_param, s_w, FRAC, true);
+    qfw_coef g;
+    find_coef(s->of_param, s_w, FRAC, true, &g);
     int8_t *m = (int8_t *)s->param->t.codes + r->first;
     flag(s, at, qfw_move_row(m, r, &g, &g, &s->key, false));
 }
@@ -226,9 +228,10 @@ static void move_both(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
     int8_t *m = (int8_t *)s->param->t.codes + r->first;
     int8_t *v = (int8_t *)s->state->t.codes + r->first;
     r->v = v;
-    const qfw_coef by_v = coef_of(by_state(s, s_v), s_w, FRAC, false);
-    const qfw_coef g = coef_of(moves ? s->of_param : 0.0f, s_w, FRAC, true);
-    const qfw_coef g_v = coef_of(moves ? s->v->of_state : 0.0f, s_v, FRAC, true);
+    qfw_coef by_v, g, g_v;
+    find_coef(by_state(s, s_v), s_w, FRAC, false, &by_v);
+    find_coef(moves ? s->of_param : 0.0f, s_w, FRAC, true, &g);
+    find_coef(moves ? s->v->of_state : 0.0f, s_v, FRAC, true, &g_v);
     const qfw_pace of_m = {&g, &by_v, &s->key}, of_v = {&g_v, &s->v->own, &s->v->key};
     const uint32_t out = qfw_move_both(m, v, r, &of_m, &of_v);
     flag(s, at_w, out & 1u);
@@ -253,10 +256,15 @@ void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x)
         is_without_range(s->state, 0)) {
         start(s, s->state, 0, largest(e, s->rows) * largest(x, s->row), s->v->state_g);
     }
-    qfw_row r = {x, NULL, NULL, (size_t)s->row, 0, 0, 0};
-    for (ptrdiff_t o = 0; o < s->rows; o++, r.first += s->row) {
-        r.code = e[o];
-        move_weights(s, o, e[o] != 0, &r);
+    const bool has_state = QFW_HAS_STATE && s->state != NULL;
+    const ptrdiff_t rows = s->rows, row = s->row;
+    qfw_row r = {x, NULL, NULL, (size_t)row, 0, 0, 0};
+    for (ptrdiff_t o = 0; o < rows; o++) {
+        if (e[o] != 0 || has_state) {
+            r.code = e[o];
+            r.first = o * row;
+            move_weights(s, o, e[o] != 0, &r);
+        }
     }
 }
 
@@ -301,11 +309,13 @@ static int32_t with_state(qfw_step_rows *s, ptrdiff_t i, int32_t g, bool wide, i
     const float s_v = s->state->t.scale[at], s_w = s->param->t.scale[0];
     int32_t y_v = loop_term(*v, &s->v->own);
     if (*v != 0) {
-        const qfw_coef by_v = coef_of(by_state(s, s_v), s_w, BIAS_FRAC, false);
+        qfw_coef by_v;
+        find_coef(by_state(s, s_v), s_w, BIAS_FRAC, false, &by_v);
         y += loop_term(*v, &by_v);
     }
     if (g != 0) {
-        const qfw_coef k = coef_of(s->v->of_state, s_v, FRAC, wide);
+        qfw_coef k;
+        find_coef(s->v->of_state, s_v, FRAC, wide, &k);
         y_v += term_of(g, &k, wide);
     }
     moved_hold(v, loop_round(y_v, FRAC, QFW_STOCHASTIC, u), &out);
