@@ -100,7 +100,7 @@ typedef struct {
 
 /* Codes of the parameter from `m` on less their steps, which are bytes, and the state's: their steps. By
  * registers that are named, the rest on the stack. r7, which some compilers keep, is as it was after.
- * Returns whether a code was held; a state that was sets the flag. */
+ * Returns 0, or an odd number where a code was held; a state that was sets the flag. */
 #define BOTH(name, load, terms, terms_v)                                                         \
     static __attribute__((noinline)) uint32_t name(int8_t *m, int8_t *v, const void *x,          \
                                                    const both *b)                                \

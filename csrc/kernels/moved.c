@@ -61,8 +61,7 @@ uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef 
     return out;
 }
 
-uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m,
-                       const qfw_pace *of_v)
+uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v)
 {
     const uint32_t out = qfw_move_row(m, r, of_m->g, of_m->v, of_m->key, false);
     return out | qfw_move_row(v, r, of_v->g, of_v->v, of_v->key, true) << 1;

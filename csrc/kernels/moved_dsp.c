@@ -167,8 +167,8 @@ QFW_ALWAYS_INLINE bool find_bytes(const qfw_row *r, const qfw_coef *g, int32_t b
 }
 
 /* Whether sums have; few: sums of 16 bits, which are multiplied as bytes are. */
-static bool find_sums(const qfw_row *r, const qfw_coef *g, int32_t lift, bool few, int32_t most,
-                      factor *f)
+QFW_ALWAYS_INLINE bool find_sums(const qfw_row *r, const qfw_coef *g, int32_t lift, bool few,
+                                 int32_t most, factor *f)
 {
     const int32_t all = lift + (few ? 16 : 32), of_g = all < 15 ? all : 15;
     f->up = (uint32_t)(all - of_g);
@@ -264,18 +264,20 @@ static mover *find_both(const qfw_row *r, const qfw_pace *of_m, const qfw_pace *
     return states && fast ? move : NULL;
 }
 
-/* Block by block. */
+/* Block by block; the gradient of a row without one is zeros. */
 static uint32_t move_blocks(int8_t *m, int8_t *v, const qfw_row *r, const qfw_pace *of_m,
                             const qfw_pace *of_v, mover *move, both *b)
 {
     static const int8_t zeros[32] = {0};
     const bool sums = QFW_HAS_ANY_MOVE && r->x == NULL;
+    const int8_t *x = sums ? (const void *)r->sums : r->code == 0 ? zeros : r->x;
+    const size_t wide = sums ? sizeof *r->sums : r->code == 0 ? 0 : 1;
     uint32_t out = 0;
-    ptrdiff_t at = r->first;
+    b->out = 0;
     dsp_clear_flag();
-    for (size_t i = 0, n; i < r->n; i += n, at += (ptrdiff_t)n) {
+    for (size_t i = 0, n; i < r->n; i += n, x += n * wide) {
+        const ptrdiff_t at = r->first + (ptrdiff_t)i;
         const qfw_words w = moved_words(of_m->key, at), w_v = moved_words(of_v->key, at);
-        const void *x = sums ? (const void *)(r->sums + i) : r->code == 0 ? zeros : r->x + i;
         n = moved_count(at, r->n - i);
         const size_t most = QFW_HAS_RESTS ? n & ~(size_t)3 : n;
         b->u = w.u;
@@ -283,9 +285,8 @@ static uint32_t move_blocks(int8_t *m, int8_t *v, const qfw_row *r, const qfw_pa
         b->u_v = w_v.u;
         b->step_v = w_v.step;
         b->end = m + i + most;
-        b->out = 0;
         if (most != 0) {
-            out |= move(m + i, v + i, x, b) != 0 ? 1u : 0u;
+            out |= move(m + i, v + i, x, b) & 1u;
         }
         if (most < n) {
             out |= move_rest(m, r, of_m, i + most, i + n, false);
