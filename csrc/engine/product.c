@@ -249,33 +249,63 @@ static void sigmas(const qfw_call *call, float s_a, float *sigma, ptrdiff_t n)
 }
 
 /* Both in one loop, where kernels are called by name and the bias has one scale and codes of int16; false:
- * they have to be done one by one. Of one row of sums what follows may be done too: then f->absmax is
- * NULL. */
-static bool seed_at_once(const qfw_call *call, float s_a, float *sigma, int32_t *seed,
-                         uint8_t *shift, int32_t *row, qfw_finish *f)
+ * they have to be done one by one. Sets what is the same for all results. */
+static bool seeded_of(const qfw_call *call, float s_a, float *sigma, qfw_seeded *all)
 {
     const qfw_operand *b = &call->at[2], *bias = &call->at[3];
-    const bool folded = (call->op->flags & FOLDED) != 0;
-    const float one = 1.0f;
+    const bool one = (call->op->flags & FOLDED) != 0 || b->scales == 1;
     if (!QFW_DIRECT || bias->plan->kind != QFW_SYM || bias->scales != 1 ||
         qfw_slot(&bias->t.format) != 16 || call->op->param[2] != 0) {
         return false;
     }
-    const qfw_seeded all = {bias->t.codes,
-                            bias->t.scale[0],
-                            s_a,
-                            folded ? &one : b->t.scale,
-                            folded || b->scales == 1 ? 0 : 1,
-                            (size_t)sizes_of(call).n,
-                            sigma,
-                            seed,
-                            shift,
-                            row != NULL ? f : NULL,
-                            row};
+    all->m = bias->t.codes;
+    all->s = bias->t.scale[0];
+    all->a = s_a;
+    all->by = (call->op->flags & FOLDED) != 0 ? &all->one : b->t.scale;
+    all->one = 1.0f;
+    all->step = one ? 0 : 1;
+    all->n = (size_t)sizes_of(call).n;
+    all->sigma = sigma;
+    return true;
+}
+
+/* Of one row of sums what follows may be done too: then f->absmax is NULL. */
+static bool seed_at_once(const qfw_call *call, float s_a, float *sigma, int32_t *seed,
+                         uint8_t *shift, int32_t *row, qfw_finish *f)
+{
+    qfw_seeded all;
+    if (!seeded_of(call, s_a, sigma, &all)) {
+        return false;
+    }
+    all.seed = seed;
+    all.shift = shift;
+    all.row = row != NULL ? f : NULL;
+    all.acc = row;
+    all.codes = NULL;
     if (qfw_seeded_scales(&all)) {
         f->absmax = NULL;
     }
     return true;
+}
+
+bool qfw_product_coded(const qfw_call *call, const qfw_tensor *sums, uint64_t *saturated)
+{
+    const qfw_operand *out = &call->at[0];
+    const qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, true, NULL, 0, NULL};
+    const bool bytes = out->plan->kind == QFW_SYM && out->plan->bits == 8 &&
+                       qfw_slot(&out->t.format) == 8 && out->plan->rounding == QFW_HALF_AWAY;
+    qfw_seeded all;
+    if (!QFW_HAS_SEEDED_CODES || !bytes || sizes_of(call).m != 1 || !qfw_has(call, 3) ||
+        qfw_has(call, 4) || qfw_has(call, 7) ||
+        !seeded_of(call, call->at[1].t.scale[0], sums->scale, &all)) {
+        return false;
+    }
+    all.row = &f;
+    all.acc = sums->codes;
+    all.codes = out->t.codes;
+    all.to = out->t.scale[0];
+    all.saturated = saturated;
+    return qfw_seeded_scales(&all);
 }
 
 /* What follows the sums of rows that share scales, a's being s_a. Sets sigma. Of one row without a mask,

@@ -1,5 +1,6 @@
 /* Biases in steps of accumulators: the definition. */
 #include "kernels/seeds.h"
+#include "base/round.h"
 
 /* Seeds beyond those of `seeded`. */
 static uint32_t seed_far(int32_t m, float s, float *sigma, uint8_t *shift)
@@ -45,6 +46,17 @@ static inline void seeded(const void *codes, const int32_t width, float s, float
     }
 }
 
+/* The code of column i. */
+static void code_far(const qfw_seeded *c, size_t i, int32_t seed, uint8_t shift)
+{
+    const int32_t sum = (c->acc[i] >> shift) + seed, a = c->row->relu && sum < 0 ? 0 : sum;
+    const qfw_ratio ratio = qfw_ratio_of(c->sigma[i], c->to, 8);
+    const int32_t v = qfw_rescale(a, &ratio, QFW_HALF_AWAY, 0);
+    const int32_t code = v > 127 ? 127 : v < -127 ? -127 : v;
+    *c->saturated += code != v ? 1u : 0u;
+    c->codes[i] = (int8_t)code;
+}
+
 /* The columns one after the other, those that qfw_seeded_until stops at by the definition. */
 static void seed_until(const qfw_seeded *c)
 {
@@ -53,7 +65,9 @@ static void seed_until(const qfw_seeded *c)
         uint8_t lost;
         c->sigma[i] = has_sigma ? c->sigma[i] : qfw_scale_mul(c->a, c->by[i]);
         const int32_t made = (int32_t)seed_far(c->m[i], c->s, c->sigma + i, &lost);
-        if (c->row != NULL) {
+        if (QFW_HAS_SEEDED_CODES && c->codes != NULL) {
+            code_far(c, i, made, lost);
+        } else if (c->row != NULL) {
             const int32_t sum = (c->acc[i] >> lost) + made, v = c->row->relu && sum < 0 ? 0 : sum;
             c->acc[i] = v;
             c->row->absmax[i] = qfw_abs32(v);

@@ -108,7 +108,15 @@ static void check_seeded(int32_t m, float by, float a, float b, unsigned number)
     uint8_t shift[WIDE];
     uint32_t size[WIDE] = {7, 7, 7};
     const qfw_finish f = {NULL, NULL, relu, true, NULL, 0, size};
-    qfw_seeded c = {codes, by, a, each, same ? 0 : 1, n, sigma[0], seed, shift, NULL, NULL};
+    qfw_seeded c = {.m = codes,
+                    .s = by,
+                    .a = a,
+                    .by = each,
+                    .step = same ? 0 : 1,
+                    .n = n,
+                    .sigma = sigma[0],
+                    .seed = seed,
+                    .shift = shift};
     report_check(!qfw_seeded_scales(&c), number, "no row");
     c.sigma = sigma[1];
     c.row = &f;
@@ -131,6 +139,57 @@ static void check_seeded(int32_t m, float by, float a, float b, unsigned number)
                      number, "a row with seeds");
         report_check(qfw_bits_f32(sigma[1][i]) == qfw_bits_f32(sigma[0][i]), number, "its scale");
     }
+}
+
+/* Codes of a row with seeds against the row and the codes of what it became. */
+static void check_coded(source *s, unsigned number)
+{
+    enum { WIDE = 5 };
+    int32_t acc[2][WIDE], seed[WIDE];
+    float by[WIDE], sigma[WIDE];
+    int16_t m[WIDE];
+    int8_t codes[2][WIDE + 1];
+    uint8_t shift[WIDE];
+    uint32_t size[WIDE];
+    const qfw_finish f = {NULL, NULL, below(s, 2) == 0, true, NULL, 0, size};
+    const bool near = below(s, 4) != 0;
+    const float a = scale(s), unit = scale(s), like = scale(s);
+    float to = near ? qfw_scale_lift(qfw_scale_mul(a, like), (int32_t)below(s, 24)) : scale(s);
+    uint64_t out = 0, told = 0;
+    for (size_t i = 0; i < WIDE; i++) {
+        const int32_t size_of = (int32_t)(word(s) >> (2 + below(s, 30)));
+        by[i] = below(s, 8) == 0 ? scale(s) : qfw_scale_lift(like, (int32_t)below(s, 4));
+        acc[0][i] = acc[1][i] = below(s, 2) == 0 ? size_of : -size_of;
+        m[i] = (int16_t)(word(s) >> (16 + below(s, 16)));
+    }
+    memset(codes, 0x55, sizeof codes);
+    qfw_seeded c = {.m = m,
+                    .s =
+                        near ? qfw_scale_lift(qfw_scale_mul(a, like), (int32_t)below(s, 12)) : unit,
+                    .a = a,
+                    .by = by,
+                    .step = 1,
+                    .n = 1 + number % WIDE,
+                    .sigma = sigma,
+                    .seed = seed,
+                    .shift = shift,
+                    .row = &f,
+                    .acc = acc[0]};
+    if (!QFW_HAS_SEEDED_CODES || !qfw_seeded_scales(&c)) {
+        return;
+    }
+    c.acc = acc[1];
+    c.codes = codes[1];
+    c.to = to;
+    c.saturated = &out;
+    for (size_t i = 0; i < c.n; i++) {
+        const qfw_ratio ratio = qfw_ratio_of(sigma[i], to, 8);
+        const int32_t v = qfw_rescale(acc[0][i], &ratio, QFW_HALF_AWAY, 0);
+        codes[0][i] = (int8_t)(v > 127 ? 127 : v < -127 ? -127 : v);
+        told += v > 127 || v < -127 ? 1u : 0u;
+    }
+    report_check(qfw_seeded_scales(&c) && out == told && memcmp(codes[0], codes[1], WIDE + 1) == 0,
+                 number, "codes of a row with seeds");
 }
 
 /* Biases in steps of accumulators, one by one: near each other, ties, and anything. */
@@ -156,6 +215,7 @@ static unsigned check_seeds(void)
                          qfw_bits_f32(sigma) == qfw_bits_f32(after),
                      number, "a seed");
         check_seeded(m, by, like, lifted, number);
+        check_coded(&s, number);
     }
     return RANDOM;
 }
