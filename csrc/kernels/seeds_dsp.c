@@ -1,35 +1,13 @@
 /* Scales and seeds of columns, with a row of sums or without, on a Cortex-M with the DSP extension. */
 #include "kernels/dsp.h"
-#include "kernels/ratio.h"
 #include "kernels/seeds.h"
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Offsets 0, 4, ... in the instructions below. */
-typedef struct {
-    const float *by;
-    const int16_t *m;
-    int32_t *out;
-    float *sigma;
-    uint32_t least, times, mant, exp; /* of seeds.c; exp then says what is written at the end */
-    union {
-        struct {
-            ptrdiff_t sizes; /* bytes from a sum to its size */
-            uint32_t keep;   /* all bits where negative sums become 0, else none */
-            const int32_t *end;
-        } sums;
-        struct {
-            uint32_t keep, exp, mant, recip; /* of qfw_ratio_to */
-            int8_t *codes;
-            const int32_t *end;
-            uint32_t saturated;
-        } codes;
-    } rest;
-} columns;
-
-/* Columns from the first one on, as `seeded` of seeds.c does them, until the end or one for which it does
- * not serve; then r4 is above 252 if that has no sigma yet. r0 .. r3 point to columns, r8 .. r11 have what
- * they share. First qfw_soft_times, in r4, and the seed in two digits, in r6. */
+/* Columns from the next one on, as `seeded` of seeds.c does them, until the end or one for which it does
+ * not serve; then r4 is above 252 if that has no sigma. r0 .. r3 point to columns, the last two of such a one
+ * beyond it, and r8 .. r11 have what they share. First qfw_soft_times, in r4, and the seed in two digits, in
+ * r6. */
 #define FROM_FIRST_COLUMN                            \
     "ldmia r0, {r0, r1, r2, r3, r8, r9, r10, r11}\n" \
     "1:\n\t"                                         \
@@ -83,13 +61,12 @@ typedef struct {
     "sub r6, r6, r5, asr #31\n\t"
 
 #define CLOBBERED \
-    "r1", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc"
+    "r1", "r2", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc"
 
-/* The sum and its size. Returns the column it ends at. */
-static __attribute__((noinline)) int32_t *sum_columns(columns *all)
+/* The sum and its size. */
+static __attribute__((noinline)) void sum_columns(qfw_seeded *all)
 {
-    register columns *with __asm__("r0") = all;
-    register int32_t *out __asm__("r2");
+    register qfw_seeded *with __asm__("r0") = all;
     __asm__ volatile("push {r0}\n\t"
                      "add r4, r0, #32\n\t"
                      "ldmia r4, {r4, r5, r6}\n\t"
@@ -105,22 +82,23 @@ static __attribute__((noinline)) int32_t *sum_columns(columns *all)
                      "cmp r2, lr\n\t"
                      "bne 1b\n"
                      "4:\n\t"
-                     "movs r4, #0\n"
+                     "movs r4, #0\n\t"
+                     "subs r3, r3, #4\n"
                      "5:\n\t"
+                     "adds r3, r3, #4\n\t"
                      "add sp, sp, #12\n\t"
-                     "pop {r0}\n\t"
-                     "str r4, [r0, #28]"
-                     : "+r"(with), "=r"(out)
+                     "pop {r5}\n\t"
+                     "stmia r5, {r0, r1, r2, r3}\n\t"
+                     "str r4, [r5, #60]"
+                     : "+r"(with)
                      :
                      : CLOBBERED);
-    return out;
 }
 
 /* The sum, qfw_ratio_mult of the sigma, and qfw_near; to 8 bits. */
-static __attribute__((noinline)) int32_t *code_columns(columns *all)
+static __attribute__((noinline)) void code_columns(qfw_seeded *all)
 {
-    register columns *with __asm__("r0") = all;
-    register int32_t *out __asm__("r2");
+    register qfw_seeded *with __asm__("r0") = all;
     __asm__ volatile("push {r0}\n\t"
                      "add r4, r0, #32\n\t"
                      "ldmia r4, {r4, r5, r6, r8, r9, r10, r11}\n\t"
@@ -173,65 +151,32 @@ static __attribute__((noinline)) int32_t *code_columns(columns *all)
                      "movge r4, #127\n\t"
                      "b 8b\n"
                      "6:\n\t"
+                     "subs r1, r1, #2\n\t"
                      "subs r2, r2, #4\n"
                      "4:\n\t"
-                     "movs r4, #0\n"
+                     "movs r4, #0\n\t"
+                     "subs r3, r3, #4\n"
                      "5:\n\t"
-                     "add sp, sp, #24\n\t"
+                     "adds r3, r3, #4\n\t"
+                     "add sp, sp, #16\n\t"
+                     "pop {r8, r9, r10}\n\t"
                      "pop {r5}\n\t"
-                     "pop {r0}\n\t"
-                     "str r4, [r0, #28]\n\t"
-                     "str r5, [r0, #56]"
-                     : "+r"(with), "=r"(out)
+                     "stmia r5, {r0, r1, r2, r3}\n\t"
+                     "str r4, [r5, #60]\n\t"
+                     "str r8, [r5, #48]\n\t"
+                     "str r10, [r5, #56]"
+                     : "+r"(with)
                      :
                      : CLOBBERED);
-    return out;
 }
 
-/* What all columns share, from column i on. */
-static columns columns_of(const qfw_seeded *c, size_t i, int32_t *out)
+void qfw_seeded_until(qfw_seeded *columns)
 {
-    const uint32_t unit = qfw_bits_f32(c->s);
-    const qfw_soft_factor factor = qfw_soft_factor_of(c->a);
-    const columns all = {
-        .by = c->by + i,
-        .m = c->m + i,
-        .out = out + i,
-        .sigma = c->sigma + i,
-        .least = (unit >> 23) + 8,
-        .times = qfw_mantissa(unit),
-        .mant = factor.mant,
-        .exp = factor.exp,
-    };
-    return all;
-}
-
-size_t qfw_seeded_until(const qfw_seeded *c, size_t i, bool *has_sigma)
-{
-    int32_t *const out = c->row != NULL ? c->acc : c->seed;
-    const uint8_t *sizes = c->row != NULL ? (const uint8_t *)c->row->absmax : (const uint8_t *)out;
-    const uint32_t keep = c->row != NULL && c->row->relu ? UINT32_MAX : 0;
-    columns all = columns_of(c, i, out);
-    if (i < c->n && QFW_HAS_SEEDED_CODES && c->codes != NULL) {
-        const qfw_ratio_to to = qfw_ratio_to_of(c->to);
-        all.rest.codes.keep = keep;
-        all.rest.codes.exp = to.exp;
-        all.rest.codes.mant = to.mant;
-        all.rest.codes.recip = to.recip;
-        all.rest.codes.codes = c->codes + i;
-        all.rest.codes.end = out + c->n;
-        all.rest.codes.saturated = 0;
-        i = (size_t)(code_columns(&all) - out);
-        *c->saturated += all.rest.codes.saturated;
-        *has_sigma = all.exp <= 252;
-    } else if (i < c->n) {
-        all.rest.sums.sizes = sizes - (const uint8_t *)out;
-        all.rest.sums.keep = keep;
-        all.rest.sums.end = out + c->n;
-        i = (size_t)(sum_columns(&all) - out);
-        *has_sigma = all.exp <= 252;
+    if (QFW_HAS_SEEDED_CODES && columns->has_codes) {
+        code_columns(columns);
+    } else {
+        sum_columns(columns);
     }
-    return i;
 }
 
 #else
