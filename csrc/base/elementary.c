@@ -38,7 +38,7 @@ qfw_log2_scale qfw_log2_scale_of(qfw_num s)
 
 /* The product is 0 or in [2^30, 2^63), so a shift up by 36 or more saturates it and one down by 63 or
  * more leaves 0: neither is made longer. */
-uint64_t qfw_distance(uint32_t below, const qfw_log2_scale *s)
+QFW_NOINLINE uint64_t qfw_distance(uint32_t below, const qfw_log2_scale *s)
 {
     const uint64_t product = (uint64_t)below * s->mu, top = UINT64_C(1) << 36;
     if (s->shift > 0) {
@@ -60,14 +60,8 @@ uint64_t qfw_log2_q26(uint64_t s)
     const int k = qfw_msb64(s);
     const uint32_t x = (uint32_t)((s << (63 - k)) >> 31); /* the 32 bits below the leading one */
     uint32_t h = g[8];
-    if (QFW_MULHI_IS_SPLIT) {
-        for (int i = 7; i >= 0; i--) {
-            h = g[i] - qfw_mulhi(x, h);
-        }
-    } else {
-        h = g[6] - qfw_mulhi(x, g[7] - qfw_mulhi(x, h));
-        h = g[3] - qfw_mulhi(x, g[4] - qfw_mulhi(x, g[5] - qfw_mulhi(x, h)));
-        h = g[0] - qfw_mulhi(x, g[1] - qfw_mulhi(x, g[2] - qfw_mulhi(x, h)));
+    for (int i = 7; i >= 0; i--) {
+        h = g[i] - qfw_mulhi(x, h);
     }
     const uint32_t y = x + qfw_mulhi(qfw_mulhi(x, ~x), h);
     return ((uint64_t)k << 26) + (y >> 6) + ((y >> 5) & 1u);

@@ -248,69 +248,78 @@ static void sigmas(const qfw_call *call, float s_a, float *sigma, ptrdiff_t n)
     }
 }
 
-/* Both in one loop, where kernels are called by name and the bias has one scale and codes of int16; false:
- * they have to be done one by one. Of one row of sums what follows may be done too: then f->absmax is
- * NULL. */
-static bool seed_at_once(const qfw_call *call, float s_a, float *sigma, int32_t *seed,
-                         uint8_t *shift, int32_t *row, qfw_finish *f)
+/* Where kernels are called by name and the bias has one scale and codes of int16: both in one loop. */
+static bool is_seeded(const qfw_call *call)
 {
-    const qfw_operand *b = &call->at[2], *bias = &call->at[3];
+    const qfw_operand *bias = &call->at[3];
+    const bool fits =
+        !QFW_HAS_ANY_FINISH || (bias->plan->kind == QFW_SYM && bias->scales == 1 &&
+                                qfw_slot(&bias->t.format) == 16 && call->op->param[2] == 0);
+    return QFW_DIRECT && qfw_has(call, 3) && fits;
+}
+
+/* And one row whose sums are there, without a mask: what follows it too. */
+static bool is_row(const qfw_call *call)
+{
+    return QFW_HAS_SEEDED_ROW && sizes_of(call).m == 1 && !qfw_has(call, 4) && is_seeded(call);
+}
+
+static qfw_seeded row_of(const qfw_call *call, float *sigma, void *acc)
+{
+    const qfw_operand *a = &call->at[1], *b = &call->at[2], *bias = &call->at[3];
     const bool folded = (call->op->flags & FOLDED) != 0;
-    const float one = 1.0f;
-    if (QFW_HAS_ANY_FINISH && (!QFW_DIRECT || bias->plan->kind != QFW_SYM || bias->scales != 1 ||
-                               qfw_slot(&bias->t.format) != 16 || call->op->param[2] != 0)) {
+    qfw_seeded row;
+    row.by = b->t.scale;
+    row.m = bias->t.codes;
+    row.acc = acc;
+    row.sigma = sigma;
+    row.s = bias->t.scale[0];
+    row.a = a->t.scale[0];
+    for (ptrdiff_t j = 0; (folded || b->scales == 1) && j < sizes_of(call).n; j++) {
+        sigma[j] = folded ? 1.0f : b->t.scale[0];
+        row.by = sigma;
+    }
+    return row;
+}
+
+bool qfw_product_coded(const qfw_call *call, const qfw_tensor *sums, uint64_t *saturated)
+{
+    const qfw_operand *out = &call->at[0];
+    const bool bytes = out->plan->kind == QFW_SYM && out->plan->bits == 8 &&
+                       qfw_slot(&out->t.format) == 8 && out->plan->rounding == QFW_HALF_AWAY;
+    if (!QFW_HAS_SEEDED_CODES || !bytes || qfw_has(call, 7) || !is_row(call)) {
         return false;
     }
-    const qfw_seeded all = {bias->t.codes,
-                            bias->t.scale[0],
-                            s_a,
-                            folded ? &one : b->t.scale,
-                            folded || b->scales == 1 ? 0 : 1,
-                            (size_t)sizes_of(call).n,
-                            sigma,
-                            seed,
-                            shift,
-                            row != NULL ? f : NULL,
-                            row};
-    if (qfw_seeded_scales(&all)) {
-        f->absmax = NULL;
-    }
+    qfw_seeded row = row_of(call, sums->scale, sums->codes);
+    *saturated += qfw_seeded_codes(&row, (size_t)sizes_of(call).n, (call->op->flags & RELU) != 0,
+                                   out->t.scale[0], out->t.codes);
     return true;
 }
 
-/* What follows the sums of rows that share scales, a's being s_a. Sets sigma. Of one row without a mask,
- * which is there, it may be done at once: then f->absmax is NULL. */
-static inline void find_finish(const qfw_call *call, float s_a, float *sigma, int32_t *row,
-                               qfw_finish *f)
+/* What follows the sums of rows that share scales, a's being s_a. Sets sigma. */
+qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax)
 {
-    const ptrdiff_t n = sizes_of(call).n;
+    const qfw_operand *b = &call->at[2], *bias = &call->at[3];
+    const ptrdiff_t n = sizes_of(call).n, wide = scaled_by_column(call) ? n : 1;
+    qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1, NULL, 0, absmax};
     if (!qfw_has(call, 3)) {
-        sigmas(call, s_a, sigma, f->columns ? n : 1);
-        return;
+        sigmas(call, s_a, sigma, wide);
+        return f;
     }
     uint8_t *scratch = (uint8_t *)call->at[5].t.codes + ratio_bytes(call);
     int32_t *seed = (int32_t *)(void *)scratch;
     uint8_t *shift = scratch + 4 * n;
-    f->seed = seed;
-    f->shift = shift;
-    if (seed_at_once(call, s_a, sigma, seed, shift, row, f)) {
-        return;
+    if (is_seeded(call)) {
+        const bool folded = (call->op->flags & FOLDED) != 0;
+        const float one = 1.0f;
+        qfw_seeded_scales(bias->t.codes, bias->t.scale[0], s_a, folded ? &one : b->t.scale,
+                          folded || b->scales == 1 ? 0 : 1, (size_t)n, sigma, seed, shift);
+    } else {
+        sigmas(call, s_a, sigma, n);
+        qfw_seed_columns(call->kernels, bias, sigma, n, seed, shift);
     }
-    sigmas(call, s_a, sigma, n);
-    qfw_seed_columns(call->kernels, &call->at[3], sigma, n, seed, shift);
-}
-
-static inline qfw_finish nothing_yet(const qfw_call *call, uint32_t *absmax)
-{
-    const bool columns = scaled_by_column(call) && sizes_of(call).n != 1;
-    const qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, columns, NULL, 0, absmax};
-    return f;
-}
-
-qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax)
-{
-    qfw_finish f = nothing_yet(call, absmax);
-    find_finish(call, s_a, sigma, NULL, &f);
+    f.seed = seed;
+    f.shift = shift;
     return f;
 }
 
@@ -334,15 +343,15 @@ QFW_NOINLINE static void follow(const qfw_call *call)
     const sizes all = sizes_of(call);
     const ptrdiff_t wide = scaled_by_column(call) ? all.n : 1;
     const ptrdiff_t blocks = scaled_by_row(call) ? all.m : 1, rows = all.m / blocks;
-    const bool alone = QFW_DIRECT && all.m == 1 && !qfw_has(call, 4);
+    if (is_row(call)) {
+        qfw_seeded row = row_of(call, acc->t.scale, acc->t.codes);
+        qfw_seeded_sums(&row, (size_t)all.n, (call->op->flags & RELU) != 0, acc->absmax);
+        return;
+    }
+    memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
     for (ptrdiff_t i = 0; i < blocks; i++) {
-        qfw_finish f = nothing_yet(call, acc->absmax + i * wide);
-        find_finish(call, call->at[1].t.scale[i], acc->t.scale + i * wide,
-                    alone ? acc->t.codes : NULL, &f);
-        if (f.absmax == NULL) {
-            return;
-        }
-        memset(f.absmax, 0, (size_t)wide * sizeof *f.absmax);
+        qfw_finish f = qfw_product_finish(call, call->at[1].t.scale[i], acc->t.scale + i * wide,
+                                          acc->absmax + i * wide);
         qfw_product_mask(call, i * rows, &f);
         QFW_K(call->kernels, finish_s32)((int32_t *)acc->t.codes + i * rows * all.n, (size_t)rows,
                                          (size_t)all.n, &f);

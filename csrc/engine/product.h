@@ -115,6 +115,10 @@ QFW_NOINLINE void qfw_product_sums(const qfw_call *call, ptrdiff_t first, ptrdif
 /* What follows the sums of rows that share scales, a's being s_a. Sets sigma. */
 qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax);
 
+/* One row of sums, which is there, to int8 codes at the scale of place 0, with what follows it; the sums
+ * stay. False: it has to be done step by step. *saturated grows. */
+bool qfw_product_coded(const qfw_call *call, const qfw_tensor *sums, uint64_t *saturated);
+
 /* The mask of the matrix rows from `row` on. */
 void qfw_product_mask(const qfw_call *call, ptrdiff_t row, qfw_finish *f);
 

@@ -68,6 +68,7 @@ qfw_status qfw_product_requantize(const qfw_call *call)
     uint32_t *ratios = call->at[5].t.codes;
     qfw_tensor sums = tile->t;
     qfw_finish f = {NULL, NULL, false, false, NULL, 0, NULL};
+    uint64_t saturated = 0;
     if (QFW_HAS_HINDSIGHT && qfw_has(call, 7)) {
         QFW_TRY(qfw_hindsight_scales(out, out->t.scale, &call->at[7], call->at[1].t.scale[0]));
     } else if (recomputes(call)) {
@@ -81,11 +82,15 @@ qfw_status qfw_product_requantize(const qfw_call *call)
         sums.layout.outer = by_column ? rows : 1;
         sums.layout.axis = by_column ? all.n : rows * all.n;
         sums.layout.group = by_column ? 1 : sums.layout.axis;
+        qfw_product_sums(call, i, rows, sums.codes);
+        if (qfw_product_coded(call, &sums, &saturated)) {
+            qfw_count_encoded(out, saturated);
+            break;
+        }
         if (i == 0 || by_row) {
             f = qfw_product_finish(call, call->at[1].t.scale[by_row ? i : 0], sums.scale,
                                    tile->absmax);
         }
-        qfw_product_sums(call, i, rows, sums.codes);
         qfw_product_mask(call, i, &f);
         if (QFW_DIRECT && all.m == 1 && finish_rows(call, &sums, 1, 0, &f, NULL)) {
             continue;

@@ -1,5 +1,7 @@
 /* Biases in steps of accumulators: the definition. */
 #include "kernels/seeds.h"
+#include "base/round.h"
+#include "kernels/ratio.h"
 
 /* Seeds beyond those of `seeded`. */
 static uint32_t seed_far(int32_t m, float s, float *sigma, uint8_t *shift)
@@ -45,42 +47,78 @@ static inline void seeded(const void *codes, const int32_t width, float s, float
     }
 }
 
-/* The columns one after the other, those that qfw_seeded_until stops at by the definition. */
-static void seed_until(const qfw_seeded *c)
+void qfw_seeded_scales(const int16_t *m, float s, float a, const float *by, size_t step, size_t n,
+                       float *sigma, int32_t *seed, uint8_t *shift)
 {
-    bool has_sigma = false;
-    for (size_t i = 0; (i = qfw_seeded_until(c, i, &has_sigma)) < c->n; i++) {
-        uint8_t lost;
-        c->sigma[i] = has_sigma ? c->sigma[i] : qfw_scale_mul(c->a, c->by[i]);
-        const int32_t made = (int32_t)seed_far(c->m[i], c->s, c->sigma + i, &lost);
-        if (c->row != NULL) {
-            const int32_t sum = (c->acc[i] >> lost) + made, v = c->row->relu && sum < 0 ? 0 : sum;
-            c->acc[i] = v;
-            c->row->absmax[i] = qfw_abs32(v);
+    seeded(m, 16, s, a, by, step, n, sigma, seed, shift);
+}
+
+/* The code of a sum at the scale sigma. */
+static void code_far(qfw_seeded *c, int32_t a, float sigma)
+{
+    const qfw_ratio ratio = qfw_ratio_of(sigma, c->to, 8);
+    const int32_t v = qfw_rescale(a, &ratio, QFW_HALF_AWAY, 0);
+    const int32_t code = v > 127 ? 127 : v < -127 ? -127 : v;
+    c->rest.codes.saturated += code != v ? 1u : 0u;
+    *c->rest.codes.codes++ = (int8_t)code;
+}
+
+/* The columns one after the other, those that qfw_seeded_until stops at by the definition. */
+static void follow_row(qfw_seeded *c, size_t n, bool relu)
+{
+    const uint32_t unit = qfw_bits_f32(c->s);
+    const qfw_soft_factor factor = qfw_soft_factor_of(c->a);
+    const int32_t *end = c->acc + n;
+    c->least = (unit >> 23) + 8;
+    c->times = qfw_mantissa(unit);
+    c->mant = factor.mant;
+    c->exp = factor.exp;
+    for (;;) {
+        qfw_seeded_until(c);
+        if (c->acc == end) {
+            return;
+        }
+        float *sigma = c->sigma - 1;
+        uint8_t shift;
+        *sigma = c->stopped > 252 ? qfw_scale_mul(c->a, c->by[-1]) : *sigma;
+        const int32_t seed = (int32_t)seed_far(*c->m++, c->s, sigma, &shift);
+        const int32_t sum = (*c->acc >> shift) + seed, v = relu && sum < 0 ? 0 : sum;
+        if (QFW_HAS_SEEDED_CODES && c->has_codes) {
+            code_far(c, v, *sigma);
         } else {
-            c->seed[i] = made;
-            c->shift[i] = lost;
+            *c->acc = v;
+            *(uint32_t *)(void *)((uint8_t *)c->acc + c->rest.sums.sizes) = qfw_abs32(v);
+        }
+        c->acc++;
+        if (c->acc == end) {
+            return;
         }
     }
 }
 
-bool qfw_seeded_scales(const qfw_seeded *c)
+void qfw_seeded_sums(qfw_seeded *c, size_t n, bool relu, uint32_t *sizes)
 {
-    if (!QFW_HAS_SEEDED_UNTIL || c->n == 0) {
-        seeded(c->m, 16, c->s, c->a, c->by, c->step, c->n, c->sigma, c->seed, c->shift);
-        return false;
-    }
-    qfw_seeded all = *c;
-    for (size_t i = 0; c->step == 0 && i < c->n; i++) {
-        c->sigma[i] = *c->by;
-        all.by = c->sigma;
-    }
-    if (c->row == NULL) {
-        memset(c->seed, 0, c->n * sizeof *c->seed);
-        memset(c->shift, 0, c->n);
-    }
-    seed_until(&all);
-    return c->row != NULL;
+    c->has_codes = false;
+    c->rest.sums.sizes = (const uint8_t *)sizes - (const uint8_t *)c->acc;
+    c->rest.sums.keep = relu ? UINT32_MAX : 0;
+    c->rest.sums.end = c->acc + n;
+    follow_row(c, n, relu);
+}
+
+uint32_t qfw_seeded_codes(qfw_seeded *c, size_t n, bool relu, float to, int8_t *codes)
+{
+    const qfw_ratio_to by = qfw_ratio_to_of(to);
+    c->has_codes = true;
+    c->to = to;
+    c->rest.codes.keep = relu ? UINT32_MAX : 0;
+    c->rest.codes.exp = by.exp;
+    c->rest.codes.mant = by.mant;
+    c->rest.codes.recip = by.recip;
+    c->rest.codes.codes = codes;
+    c->rest.codes.end = c->acc + n;
+    c->rest.codes.saturated = 0;
+    follow_row(c, n, relu);
+    return c->rest.codes.saturated;
 }
 
 void qfw_seeds_s32_scalar(const int32_t *m, float s, size_t n, float *sigma, int32_t *seed,

@@ -94,43 +94,70 @@ static unsigned check_integers(void)
     return RANDOM;
 }
 
-/* Seeds at products of scales, of int16, and a row of sums with them. */
+/* Seeds at products of scales, of int16. */
 static void check_seeded(int32_t m, float by, float a, float b, unsigned number)
 {
-    enum { WIDE = 3 };
-    const bool same = number / 2 % 2 != 0, relu = number % 2 != 0;
-    const int16_t codes[WIDE] = {(int16_t)(m % 32768), (int16_t)(m % 129), (int16_t)(-m % 32767)};
-    const float each[WIDE] = {b, same ? b : a, same ? b : by};
+    const int16_t code = (int16_t)(m % 32768);
+    const float s = qfw_scale_mul(a, b);
+    const qfw_num n = qfw_num_f32(by);
+    const qfw_seed told = qfw_seed_of((int64_t)n.mant * code, n.exp, s);
+    const float after = qfw_scale_lift(s, told.shift);
+    float sigma;
+    int32_t seed;
+    uint8_t shift;
+    qfw_seeded_scales(&code, by, a, &b, 1, 1, &sigma, &seed, &shift);
+    report_check(seed == told.seed && shift == told.shift &&
+                     qfw_bits_f32(sigma) == qfw_bits_f32(after),
+                 number, "a seed at a product");
+}
+
+/* A row of sums with seeds, and codes of it, where that is one loop: against its steps. */
+static void check_row(source *s, unsigned number)
+{
+    enum { WIDE = 5 };
+    const bool relu = below(s, 2) == 0, near = below(s, 4) != 0, same = below(s, 4) == 0;
+    const float a = scale(s), like = scale(s), unit = qfw_scale_mul(a, like);
+    const float own = near ? qfw_scale_lift(unit, (int32_t)below(s, 30) - 8) : scale(s);
+    const float to = near ? qfw_scale_lift(unit, (int32_t)below(s, 24)) : scale(s);
     const size_t n = 1 + number % WIDE;
-    const qfw_num s = qfw_num_f32(by);
-    float sigma[2][WIDE];
-    int32_t seed[WIDE], acc[WIDE];
+    int32_t acc[WIDE], kept[WIDE], want[WIDE], seed[WIDE];
+    float by[WIDE], sigma[WIDE], found[WIDE];
+    uint32_t size[WIDE], out = 0;
+    int16_t m[WIDE];
+    int8_t codes[2][WIDE + 1];
     uint8_t shift[WIDE];
-    uint32_t size[WIDE] = {7, 7, 7};
-    const qfw_finish f = {NULL, NULL, relu, true, NULL, 0, size};
-    qfw_seeded c = {codes, by, a, each, same ? 0 : 1, n, sigma[0], seed, shift, NULL, NULL};
-    report_check(!qfw_seeded_scales(&c), number, "no row");
-    c.sigma = sigma[1];
-    c.row = &f;
-    c.acc = acc;
+    memset(codes, 0x55, sizeof codes);
     for (size_t i = 0; i < n; i++) {
-        const float product = qfw_scale_mul(a, each[i]);
-        const qfw_seed told = qfw_seed_of((int64_t)s.mant * codes[i], s.exp, product);
-        const float after = qfw_scale_lift(product, told.shift);
-        report_check(seed[i] == told.seed && shift[i] == told.shift &&
-                         qfw_bits_f32(sigma[0][i]) == qfw_bits_f32(after),
-                     number, "a seed at a product");
-        acc[i] = (int32_t)((number + i) % 1000001u) - 500000;
+        const int32_t sum = (int32_t)(word(s) >> (2 + below(s, 30)));
+        by[i] = below(s, 8) == 0 ? scale(s) : qfw_scale_lift(like, (int32_t)below(s, 4));
+        acc[i] = kept[i] = below(s, 2) == 0 ? sum : -sum;
+        m[i] = (int16_t)(word(s) >> (16 + below(s, 16)));
+        m[i] = (int16_t)(below(s, 2) == 0 ? m[i] : -(m[i] / 2));
     }
-    const bool finished = qfw_seeded_scales(&c);
+    qfw_seeded_scales(m, own, a, by, 1, n, sigma, seed, shift);
     for (size_t i = 0; i < n; i++) {
-        const int32_t sum = (int32_t)((number + i) % 1000001u) - 500000;
-        const int32_t v = (sum >> shift[i]) + seed[i], held = relu && v < 0 ? 0 : v;
-        report_check(finished ? acc[i] == held && size[i] == qfw_abs32(held)
-                              : acc[i] == sum && size[i] == 7,
-                     number, "a row with seeds");
-        report_check(qfw_bits_f32(sigma[1][i]) == qfw_bits_f32(sigma[0][i]), number, "its scale");
+        const int32_t sum = (acc[i] >> shift[i]) + seed[i];
+        want[i] = relu && sum < 0 ? 0 : sum;
+        const qfw_ratio ratio = qfw_ratio_of(sigma[i], to, 8);
+        const int32_t v = qfw_rescale(want[i], &ratio, QFW_HALF_AWAY, 0);
+        codes[0][i] = (int8_t)(v > 127 ? 127 : v < -127 ? -127 : v);
+        out += v > 127 || v < -127 ? 1u : 0u;
     }
+    memcpy(found, by, sizeof by);
+    qfw_seeded c = {.by = same ? found : by, .m = m, .acc = acc, .sigma = found, .s = own, .a = a};
+    if (!QFW_HAS_SEEDED_ROW) {
+        return;
+    }
+    qfw_seeded_sums(&c, n, relu, size);
+    bool good = memcmp(found, sigma, n * sizeof *found) == 0;
+    for (size_t i = 0; i < n; i++) {
+        good = good && acc[i] == want[i] && size[i] == qfw_abs32(want[i]);
+    }
+    report_check(good, number, "a row with seeds");
+    qfw_seeded d = {.by = by, .m = m, .acc = kept, .sigma = found, .s = own, .a = a};
+    report_check(!QFW_HAS_SEEDED_CODES || (qfw_seeded_codes(&d, n, relu, to, codes[1]) == out &&
+                                           memcmp(codes[0], codes[1], WIDE + 1) == 0),
+                 number, "codes of a row with seeds");
 }
 
 /* Biases in steps of accumulators, one by one: near each other, ties, and anything. */
@@ -156,6 +183,7 @@ static unsigned check_seeds(void)
                          qfw_bits_f32(sigma) == qfw_bits_f32(after),
                      number, "a seed");
         check_seeded(m, by, like, lifted, number);
+        check_row(&s, number);
     }
     return RANDOM;
 }
