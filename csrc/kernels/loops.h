@@ -359,7 +359,8 @@ static inline void loop_sums_of(const qfw_lines *l, int32_t width, int32_t *rest
 static inline void loop_sums_s32(const qfw_lines *l, int32_t *sum)
 {
     enum { WIDE = QFW_TILE };
-    const size_t times = !QFW_DIRECT && l->n < WIDE && l->x_row == l->n ? WIDE / l->n : 1;
+    const bool narrow = !QFW_DIRECT && l->n < WIDE && l->x_row == l->n;
+    const size_t times = narrow && l->count >= WIDE / l->n ? WIDE / l->n : 1;
     int32_t several[WIDE] = {0};
     qfw_lines part = *l;
     if (times > 1) {

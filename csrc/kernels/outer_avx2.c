@@ -50,6 +50,17 @@ static void copy(const int8_t *x, size_t n, bool negative, int8_t *codes)
     }
 }
 
+static void copies(const int8_t *x, size_t n, const int32_t *e, size_t rows, int8_t *codes)
+{
+    for (size_t k = 0; k < rows; k++, codes += n) {
+        if (e[k] == 0) {
+            memset(codes, 0, n);
+        } else {
+            copy(x, n, e[k] < 0, codes);
+        }
+    }
+}
+
 #include "kernels/outer_simd.h"
 
 uint32_t qfw_outer_s8_avx2(const qfw_outer *outer, const int32_t *e, const float *scale,

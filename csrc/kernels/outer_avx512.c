@@ -45,6 +45,25 @@ static void copy(const int8_t *x, size_t n, bool negative, int8_t *codes)
     }
 }
 
+/* 64 columns at a time, which all rows have in three forms. */
+static void copies(const int8_t *x, size_t n, const int32_t *e, size_t rows, int8_t *codes)
+{
+    for (size_t i = 0; i < n; i += 64) {
+        const __mmask64 there = UINT64_MAX >> (n - i < 64 ? 64 - (n - i) : 0);
+        const __m512i v = _mm512_maskz_loadu_epi8(there, x + i), zero = _mm512_setzero_si512();
+        __m512i form[3] = {_mm512_sub_epi8(zero, v), zero, v};
+        int8_t *to = codes + i;
+        for (size_t k = 0; k < rows; k++, to += n) {
+            const int32_t which = (e[k] > 0 ? 2 : 1) - (e[k] < 0 ? 1 : 0);
+            if (there == UINT64_MAX) { /* a store with a mask takes longer */
+                _mm512_storeu_si512(to, form[which]);
+            } else {
+                _mm512_mask_storeu_epi8(to, there, form[which]);
+            }
+        }
+    }
+}
+
 #include "kernels/outer_simd.h"
 
 uint32_t qfw_outer_s8_avx512(const qfw_outer *outer, const int32_t *e, const float *scale,

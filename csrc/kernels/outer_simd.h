@@ -1,4 +1,5 @@
-/* Outer products to codes in int8. outer_<isa>.c says in what vectors: BLOCKS and `look`, and `copy`.
+/* Outer products to codes in int8. outer_<isa>.c says in what vectors: BLOCKS and `look`, `copy`, and `copies`
+ * for rows of n codes, e[k] < 0, 0 or above saying which: -x, 0 or x.
  *
  * With one row in a step the absmax of e * x is |e| times that of x, and where x has the largest
  * code so has the gradient: it is x itself, or -x, but for a scale that was rounded up. Then a code
@@ -108,13 +109,7 @@ static void encode_short(const qfw_outer *o, const int32_t *e, const float *scal
 {
     const size_t n = o->n;
     const uint64_t last = (first + rows * n - 1) / 32;
-    for (size_t k = 0; k < rows; k++) {
-        if (e[k] == 0) {
-            memset(codes + k * n, 0, n);
-        } else {
-            copy(o->x, n, e[k] < 0, codes + k * n);
-        }
-    }
+    copies(o->x, n, e, rows, codes);
     for (uint64_t number = first / 32; number <= last; number += BLOCKS) {
         for (uint32_t unsure = look(&o->key, number); unsure != 0; unsure &= unsure - 1) {
             const uint64_t in = number + (uint64_t)__builtin_ctz(unsure), at = in * 32;
