@@ -8,6 +8,7 @@ from . import wire
 from .formats import ROUNDINGS
 from .lower.ir import ALIGN, ROLES, SPACES
 from .lower.memory import NET_BYTES
+from .narrow import narrow, places_of
 from .plan import Plan
 
 _SYM, _ASYM, _FLOAT32 = (wire.KINDS[kind] for kind in ("sym", "asym", "float32"))
@@ -24,7 +25,6 @@ _HALF_AWAY = ROUNDINGS.index("half_away")
 _DIAGONAL = 32
 _RELU, _FOLDED, _COLUMNS = 1, 2, 4  # flags of products
 _BY_W = (2, 5, 6, 8)  # params of an update: factors of the parameter itself
-_LEAST_PLACES = 6  # that operations look at without asking
 
 
 class _Tensor(NamedTuple):
@@ -339,7 +339,8 @@ def _sums(plan: _Plan) -> list[_Op]:
 
 def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
     """Macros for a core that runs this plan and no other; `counters`: and that counts."""
-    p = _read(plan if isinstance(plan, bytes) else plan.to_bytes())
+    data = plan if isinstance(plan, bytes) else plan.to_bytes()
+    p = _read(data)
     codes = [t for t in p.tensors if t.quantized]
     movers = [op for op in p.ops if op.name in _MOVERS]
     products = [op for op in p.ops if op.name in _PRODUCTS]
@@ -409,8 +410,6 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "NEAREST_S8": not simple or any(c.of(1).kind == c.of(0).kind == _SYM for c in nearest),
         "MANY_ROWS": not (simple and all(_is_one_row_of_ratios(p, op) for op in by_column)),
     }
-    last = max(i for op in p.ops for i in range(wire.PLACES) if op.has(i))
-    places = max(last + 1, _LEAST_PLACES)
     one_row = not (uses["ANY_GEMM"] or uses["ANY_MOVE"])
     uses["RESTS"] = not (one_row and all(_fits_instructions(p, op) for op in p.ops))
     macros = {f"QFW_HAS_{name}": int(used) for name, used in uses.items()}
@@ -419,5 +418,6 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "QFW_ANY_PLAN": 0,
         "QFW_PLAN_CRC": p.crc,
         "QFW_LASTING_BYTES": p.lasting,
-        "QFW_PLACES": places,
+        "QFW_PLACES": places_of(data),
+        "QFW_NARROW_PLAN": int(narrow(data) is not None),
     } | macros

@@ -18,6 +18,9 @@ from pyqfw import nn, wire
 from pyqfw._core import lib
 from pyqfw._spaces import aligned
 from pyqfw.features import features
+from pyqfw.firmware.image import image_of
+from pyqfw.firmware.sources import ENTRIES
+from pyqfw.firmware.sources import needed as files_of
 from pyqfw.lower.ir import ROLES
 from pyqfw.lower.memory import NET_BYTES
 
@@ -70,14 +73,20 @@ NETS = {
 }
 
 
-def compiled(folder: Path, macros: dict[str, int]) -> ctypes.CDLL:
-    """The portable core as a library, with these macros."""
-    sources = [
-        str(f)
-        for room in ("base", "kernels", "engine")
-        for f in sorted((CSRC / room).glob("*.c"))
-        if not re.search(r"_avx\d+\.c$", f.name)
-    ]
+OPS = """\
+#include "engine/engine.h"
+static const qfw_op_line lines[] = {{{lines}}};
+const qfw_ops own = {{lines, sizeof lines / sizeof lines[0]}};
+"""
+
+
+def compiled(folder: Path, net: q.Session, macros: dict[str, int]) -> ctypes.CDLL:
+    """What the net needs of the portable core as a library, with these macros."""
+    names = image_of(net).operations
+    own = folder / "ops.c"
+    own.write_text(OPS.format(lines=", ".join(f"QFW_OP_LINE({name})" for name in names)))
+    core = files_of(names, (*ENTRIES, "qfw_set_counters"))
+    sources = [str(own), *(str(f) for f in core if f.suffix == ".c")]
     made = folder / "core.so"
     compiler = shutil.which("cc")
     assert compiler is not None
@@ -87,17 +96,17 @@ def compiled(folder: Path, macros: dict[str, int]) -> ctypes.CDLL:
     subprocess.run(
         [compiler, *flags, *defines, *rooms, *sources, "-lm", "-o", str(made)], check=True
     )
-    core = ctypes.CDLL(str(made))
-    core.qfw_ops_all.restype = ctypes.c_void_p
-    return core
+    return ctypes.CDLL(str(made))
 
 
-def opened(core: ctypes.CDLL, net: q.Session) -> tuple[int, Any, list[Any]]:
+def opened(
+    core: ctypes.CDLL, net: q.Session, plan_bytes: bytes | None = None
+) -> tuple[int, Any, list[Any]]:
     """Status and net, over the parameters of the session; the arena comes first of what it uses."""
-    plan, const = aligned(net.plan.to_bytes()), net._spaces.const
+    plan, const = aligned(plan_bytes or image_of(net).own_plan), net._spaces.const
     arena = aligned(bytes(net.plan.arena_bytes))
     used = net.plan.layout.const_bytes
-    ops = core.qfw_ops_all()
+    ops = ctypes.addressof(ctypes.c_char.in_dll(core, "own"))
     image = Image(plan.ctypes.data, plan.size, const.ctypes.data, used, None, ops, None, 0)
     at = ctypes.c_void_p()
     status = core.qfw_open(
@@ -127,7 +136,7 @@ def stepped(
 @pytest.mark.parametrize("name", NETS)
 def test_a_core_for_one_plan_gives_its_bytes(name: str, tmp_path: Path) -> None:
     net = NETS[name]()
-    core = compiled(tmp_path, features(net.plan) | {"QFW_SOFT_FLOAT": 1})
+    core = compiled(tmp_path, net, features(net.plan) | {"QFW_SOFT_FLOAT": 1})
     status, at, held = opened(core, net)
     assert status == lib.QFW_OK
     assert features(net.plan)["QFW_LASTING_BYTES"] == net._spaces.lasting().size
@@ -146,7 +155,7 @@ def test_a_core_for_one_plan_gives_its_bytes(name: str, tmp_path: Path) -> None:
 
 def test_scales_that_came_in_are_looked_at(tmp_path: Path) -> None:
     net, loss = mlp(FUSED), ctypes.c_float()
-    core = compiled(tmp_path, features(net.plan))
+    core = compiled(tmp_path, net, features(net.plan))
     status, at, held = opened(core, net)
     assert status == lib.QFW_OK
     x, y = stepgold.data(100, 1)
@@ -170,7 +179,7 @@ def test_scales_that_came_in_are_looked_at(tmp_path: Path) -> None:
 
 
 def test_another_plan_is_refused(tmp_path: Path) -> None:
-    core = compiled(tmp_path, features(mlp(FUSED).plan))
+    core = compiled(tmp_path, mlp(FUSED), features(mlp(FUSED).plan))
     assert opened(core, mlp(FUSED, 2))[0] == lib.QFW_E_FEATURE
     assert (
         core.qfw_set_counters(opened(core, mlp(FUSED))[1], None, ctypes.c_size_t(0)) == lib.QFW_OK
@@ -180,6 +189,18 @@ def test_another_plan_is_refused(tmp_path: Path) -> None:
 def test_the_macros_are_those_of_the_core() -> None:
     known = set(re.findall(r"#ifndef (QFW_\w+)", CONFIG)) - {"QFW_BASE_CONFIG_H", "QFW_SOFT_FLOAT"}
     assert set(features(mlp(FUSED).plan)) == known | {"QFW_PLAN_CRC"}
+
+
+def test_a_bit_that_is_flipped_is_seen(tmp_path: Path) -> None:
+    """Of a plan in narrow records."""
+    net = mlp(FUSED)
+    core = compiled(tmp_path, net, features(net.plan))
+    plan = bytearray(image_of(net).own_plan)
+    for i in range(len(plan)):
+        plan[i] ^= 1 << i % 8
+        assert opened(core, net, bytes(plan))[0] != lib.QFW_OK
+        plan[i] ^= 1 << i % 8
+    assert opened(core, net, bytes(plan))[0] == lib.QFW_OK
 
 
 def needed(net: q.Session) -> set[str]:

@@ -20,6 +20,11 @@
 #define QFW_LASTING_BYTES 0
 #endif
 
+/* That plan has narrow records: docs/format.md, section 12. */
+#ifndef QFW_NARROW_PLAN
+#define QFW_NARROW_PLAN 0
+#endif
+
 /* Places that operations have operands at. */
 #ifndef QFW_PLACES
 #define QFW_PLACES 8

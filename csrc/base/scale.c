@@ -118,11 +118,11 @@ qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width)
     if (width == 24) {
         return short_ratio_up(num << 1, exp - 1, over);
     }
-    /* num >= 2^62 and over < 2^17: the quotient has at least 45 bits. Where that is short of 54,
-     * ten more follow; they fit, since a quotient below 2^54 times 2^10 does. */
+    /* num >= 2^62 and over < 2^17: the quotient has at least 45 bits. Where more are asked for and
+     * that is short of 54, ten more follow; they fit, since a quotient below 2^54 times 2^10 does. */
     uint32_t rest;
     uint64_t quo = divided(num, over, &rest);
-    if (quo >> 54 == 0) {
+    if (width > 44 && quo >> 54 == 0) {
         const uint32_t more = rest << 10;
         quo = quo << 10 | more / over;
         rest = more % over;
@@ -299,7 +299,8 @@ qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
         return r;
     }
     const int32_t under = s.exp - exp;
-    if (!QFW_IS_SMALL && under >= 0 && under < 32 && v >> 39 == 0) { /* a seed below 2^18: no shift */
+    if (!QFW_IS_SMALL && under >= 0 && under < 32 &&
+        v >> 39 == 0) { /* a seed below 2^18: no shift */
         uint32_t rest;
         const uint64_t n = (2 * v + (s.mant << under)) >> (under + 1);
         r.seed = (int32_t)divided(n, (uint32_t)s.mant, &rest);

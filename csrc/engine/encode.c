@@ -23,7 +23,7 @@ bool qfw_same_codes(const qfw_operand *a, const qfw_operand *b)
 {
     const qfw_plan_tensor *p = a->plan, *q = b->plan;
     return p->kind == q->kind && p->kind != QFW_FLOAT32 && p->bits == q->bits &&
-           p->pow2 == q->pow2 && p->range == q->range && p->limit == q->limit &&
+           p->pow2 == q->pow2 && p->range == q->range && QFW_LIMIT(p) == QFW_LIMIT(q) &&
            qfw_same_sharing(p, q);
 }
 
@@ -32,7 +32,7 @@ void qfw_fix_scales(const qfw_operand *dst, float *scale)
 {
     int32_t lo, hi;
     qfw_code_range(&dst->t.format, &lo, &hi);
-    const qfw_num s = qfw_num_ratio_up(qfw_num_f32(dst->plan->limit), 1, (uint32_t)hi, 24);
+    const qfw_num s = qfw_num_ratio_up(qfw_num_f32(QFW_LIMIT(dst->plan)), 1, (uint32_t)hi, 24);
     const float each = qfw_num_scale_f32(s, qfw_is_pow2(dst->t.format.pow2));
     for (ptrdiff_t i = 0; i < dst->scales; i++) {
         scale[i] = each;

@@ -5,13 +5,9 @@
 #include "base/fixed.h"
 #include "base/layout.h"
 #include "base/random.h"
+#include "engine/narrow.h"
 #include "include/qfw.h"
 #include "kernels/kernels.h"
-
-QFW_STATIC_ASSERT(sizeof(qfw_plan_header) == 128, header_is_128_bytes);
-QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 52, tensor_is_52_bytes);
-QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
-QFW_STATIC_ASSERT(sizeof(qfw_plan_window) == 40, window_is_40_bytes);
 
 /* The bytes of a qfw_plan_window, whose sizes are below 2^31. */
 typedef struct {
@@ -53,6 +49,9 @@ typedef struct {
 typedef struct {
     const qfw_kernels *kernels;
     const qfw_plan_op *op;
+#if QFW_NARROW_PLAN
+    qfw_plan_op own; /* what op points to */
+#endif
     const qfw_window *window; /* NULL: none */
     qfw_operand at[QFW_PLACES];
     int32_t rows, batch, step_rows, micro_batches;

@@ -150,7 +150,8 @@ const char *qfw_alike_fault(const qfw_operand *a, const qfw_operand *b)
 {
     const qfw_plan_tensor *p = a->plan, *q = b->plan;
     const bool same = p->kind == q->kind && p->bits == q->bits && p->pow2 == q->pow2 &&
-                      p->range == q->range && p->limit == q->limit && p->container == q->container;
+                      p->range == q->range && QFW_LIMIT(p) == QFW_LIMIT(q) &&
+                      p->container == q->container;
     const bool one = p->kind == QFW_FLOAT32 ? p->rows != QFW_NO_ROWS && q->rows != QFW_NO_ROWS
                                             : p->rows == QFW_ROWS_AXIS && q->rows == QFW_ROWS_AXIS;
     return !same || slot_of(a) == 0 ? "the formats differ" : one ? NULL : "more than one scale";

@@ -40,8 +40,9 @@ QFW_INLINE qfw_status bind(const memory *of, uint32_t id, uint32_t rows, qfw_ope
     uint8_t *base = p->space == QFW_ARENA ? of->arena : of->constants;
     x->t.codes = base + p->codes;
     x->t.scale = (float *)(void *)(base + p->scale);
-    x->t.zero_point = qfw_is_asym(p->kind) ? (uint16_t *)(void *)(base + p->zero_point) : NULL;
-    x->absmax = sums ? (uint32_t *)(void *)(base + p->absmax) : NULL;
+    x->t.zero_point =
+        qfw_is_asym(p->kind) ? (uint16_t *)(void *)(base + QFW_ZERO_POINT_AT(p)) : NULL;
+    x->absmax = sums ? (uint32_t *)(void *)(base + QFW_ABSMAX_AT(p)) : NULL;
     return QFW_OK;
 }
 
@@ -85,12 +86,12 @@ static void set_out(const qfw_net *net, const extent *over, qfw_call *call)
 /* Operands at `count` places; bit k of `reads`: place k is read. Apart from a walk, so that what it takes on
  * the stack is free again. */
 QFW_NOINLINE static qfw_status bind_places(const qfw_net *net, const qfw_io *io, uint32_t rows,
-                                           const uint16_t *id, size_t count, uint32_t reads,
+                                           const qfw_tensor_id *id, size_t count, uint32_t reads,
                                            qfw_operand *x)
 {
     const memory of = memory_of(net, io);
-    for (const uint16_t *end = id + count; id < end; id++, x++, reads >>= 1) {
-        if (*id == QFW_NO_TENSOR) {
+    for (const qfw_tensor_id *end = id + count; id < end; id++, x++, reads >>= 1) {
+        if (*id == QFW_NO_ID) {
             qfw_leave_out(x);
             continue;
         }
@@ -106,15 +107,15 @@ static qfw_status run_op(const qfw_net *net, const qfw_io *io, const extent *ove
                          qfw_call *call)
 {
     const qfw_plan_header *h = net->header;
-    const qfw_plan_op *op = &net->ops[i];
-    call->op = op;
+    const qfw_op_record *op = &net->ops[i];
+    set_op(net, i, call);
     if (QFW_HAS_MICRO) { /* An update belongs to the step, not to its last micro-batch. */
         call->progress.micro = i < h->first[QFW_UPDATE] ? over->micro : 0;
         call->seed = qfw_micro_seed(h->seed, call->progress.micro);
     }
     call->infer = over->infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
     if (QFW_HAS_WINDOWS) {
-        call->window = qfw_window_of(h, op);
+        call->window = qfw_window_of(h, call->op);
     }
     const qfw_op_line *line = line_of(net->image.ops, op->kernel);
     if (line == NULL) {
@@ -129,10 +130,11 @@ static qfw_status run_op(const qfw_net *net, const qfw_io *io, const extent *ove
 QFW_COLD static qfw_status look_at_scales(qfw_net *net)
 {
     const qfw_io none = {NULL, NULL, NULL, 0};
-    for (uint16_t i = 0; i < net->header->tensors; i++) {
+    for (uint32_t i = 0; i < net->header->tensors; i++) {
+        const qfw_tensor_id id = (qfw_tensor_id)i;
         qfw_operand x;
         if (net->tensors[i].role <= QFW_STATE && net->tensors[i].space != QFW_IO) {
-            QFW_TRY(bind_places(net, &none, 1, &i, 1, 0, &x));
+            QFW_TRY(bind_places(net, &none, 1, &id, 1, 0, &x));
             QFW_TRY(qfw_check_scales(&x));
         }
     }

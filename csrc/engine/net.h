@@ -9,7 +9,7 @@ struct qfw_net {
     qfw_image image;
     const qfw_plan_header *header;
     const qfw_plan_tensor *tensors;
-    const qfw_plan_op *ops;
+    const qfw_op_record *ops;
     qfw_progress progress;
     uint32_t next; /* the operation that may follow; NOWHERE: only a section's first */
     uint32_t rows; /* of the forward that ran */
@@ -21,6 +21,23 @@ struct qfw_net {
 QFW_STATIC_ASSERT(sizeof(qfw_net) <= QFW_NET_BYTES, net_fits_its_place);
 
 #define NOWHERE UINT32_MAX
+
+/* Operation i, as operations have it. */
+#if QFW_NARROW_PLAN
+static inline void set_op(const qfw_net *net, uint32_t i, qfw_call *call)
+{
+    const qfw_op_record *of = &net->ops[i];
+    call->own.kernel = of->kernel;
+    call->own.flags = of->flags;
+    call->own.param = qfw_params_of(net->header) + of->param;
+    call->op = &call->own;
+}
+#else
+static inline void set_op(const qfw_net *net, uint32_t i, qfw_call *call)
+{
+    call->op = &net->ops[i];
+}
+#endif
 
 /* Micro-batches of a step. */
 static inline uint32_t micro_batches(const qfw_plan_header *h)

@@ -44,8 +44,8 @@ qfw_status qfw_open(void *arena, size_t arena_bytes, const qfw_image *image, qfw
     qfw_net *n = arena;
     n->image = *image;
     n->header = h;
-    n->tensors = (const void *)(h + 1);
-    n->ops = (const void *)(n->tensors + h->tensors);
+    n->tensors = qfw_tensors_of(h);
+    n->ops = qfw_records_of(h);
     n->progress.lr = h->lr;
     n->next = NOWHERE;
     if (image->state != NULL) {

@@ -13,7 +13,7 @@ static qfw_status lasting_bytes(const qfw_plan_header *h, uint32_t *bytes)
         *bytes = QFW_LASTING_BYTES;
         return QFW_OK;
     }
-    const qfw_plan_tensor *tensors = (const void *)(h + 1);
+    const qfw_plan_tensor *tensors = qfw_tensors_of(h);
     uint64_t end = QFW_NET_BYTES;
     for (uint32_t i = 0; i < h->tensors; i++) {
         const qfw_plan_tensor *p = &tensors[i];
@@ -25,7 +25,7 @@ static qfw_status lasting_bytes(const qfw_plan_header *h, uint32_t *bytes)
         const uint64_t scales = (uint64_t)x.scales;
         end = later(end, (uint64_t)p->codes + qfw_codes_bytes(&x));
         end = later(end, p->scale + 4 * scales);
-        end = later(end, p->zero_point + (p->kind == QFW_ASYM ? 2 * scales : 0));
+        end = later(end, QFW_ZERO_POINT_AT(p) + (p->kind == QFW_ASYM ? 2 * scales : 0));
     }
     end = (end + QFW_ALIGN - 1) / QFW_ALIGN * QFW_ALIGN;
     if (end > h->arena_bytes) {

@@ -101,7 +101,8 @@ bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *f, const f
         return true;
     }
     if (QFW_HAS_V6M || QFW_IS_SMALL) { /* flash is scarce: one loop */
-        *saturated += code_row(acc, n, f, from, s, bits, QFW_HAS_V6M || QFW_HAS_REQUANTIZE, width, codes);
+        *saturated +=
+            code_row(acc, n, f, from, s, bits, QFW_HAS_V6M || QFW_HAS_REQUANTIZE, width, codes);
         return true;
     }
     *saturated += follows      ? code_row(acc, n, f, from, s, bits, true, 8, codes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import state
+from ..narrow import narrow
 from ..plan import Plan
 from ..session import Session
 from ..wire import KERNELS
@@ -18,6 +19,7 @@ class Image:
 
     plan: Plan
     plan_bytes: bytes
+    own_plan: bytes  # the same as the firmware has it: in narrow records if they do
     constants: bytes
     state: bytes  # parameters, optimizer state, progress: docs/format.md
 
@@ -55,7 +57,8 @@ class Image:
 def image_of(net: Session) -> Image:
     """The net as it stands."""
     constants = net._spaces.const[: net.plan.layout.const_bytes].tobytes()
-    return Image(net.plan, net.plan.to_bytes(), constants, state.encode(state.of(net)))
+    plan = net.plan.to_bytes()
+    return Image(net.plan, plan, narrow(plan) or plan, constants, state.encode(state.of(net)))
 
 
 def header_text(image: Image) -> str:
@@ -97,7 +100,7 @@ def order(image: Image) -> str:
 
 def source_text(image: Image) -> str:
     """model_image.c"""
-    arrays = {"plan": image.plan_bytes, "constants": image.constants, "state": image.state}
+    arrays = {"plan": image.own_plan, "constants": image.constants, "state": image.state}
     given = {name: data for name, data in arrays.items() if data}
     text = "\n".join(_array(name, data) for name, data in given.items())
     lines = "\n".join(f"    QFW_OP_LINE({name})," for name in image.operations)

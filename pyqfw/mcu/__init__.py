@@ -132,7 +132,7 @@ def cost_of(
     compiler = None if core.is_host else toolchain.found(core, *compilers)
     image = folder.image
     if compiler is None:
-        flash = flash_of(None, image.plan_bytes, image.constants, image.state)
+        flash = flash_of(None, image.own_plan, image.constants, image.state)
         return Cost(core.name, None, ram_of(net.plan, None), flash)
     build, out = Build(folder, compiler), Outcome()
     if chosen is not None:
@@ -198,7 +198,7 @@ def _trainer(net: Session, build: Build, backend: str) -> unicorn_.Trainer | qem
 
 def _cost(net: Session, build: Build, out: Outcome) -> Cost:
     image = build.folder.image
-    arrays_ = (image.plan_bytes, image.constants, image.state)
+    arrays_ = (image.own_plan, image.constants, image.state)
     elf = read_elf(build.roomy.firmware())
     code = elf.flash - sum(map(len, arrays_))
     steps = len(out.steps)
