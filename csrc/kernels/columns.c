@@ -124,7 +124,7 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
                                const qfw_tensor *dst, const qfw_encoding *how,
                                const qfw_convert_hints *hints, uint64_t *saturated)
 {
-    const size_t rows = (size_t)src->layout.outer, columns = (size_t)src->layout.axis;
+    const size_t rows = (size_t)qfw_outer_of(&src->layout), columns = (size_t)src->layout.axis;
     qfw_code_rule rule = {(qfw_rounding)how->rounding, 0, 0, 0};
     qfw_code_range(&dst->format, &rule.qmin, &rule.qmax);
     qfw_clear_last_byte(dst, qfw_elements(&dst->layout));
