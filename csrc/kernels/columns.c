@@ -57,6 +57,14 @@ qfw_num qfw_known_scale(const qfw_kernels *kernels, const float *scale, const ui
     return qfw_num_ratio_up(most, 1, q, 24);
 }
 
+/* And dst's one scale, codes being at most q. */
+static void set_scale(const qfw_kernels *kernels, const qfw_tensor *src, const uint32_t *absmax,
+                      uint32_t q, const qfw_tensor *dst)
+{
+    const qfw_num found = qfw_known_scale(kernels, src->scale, absmax, qfw_scales(&src->layout), q);
+    dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(dst->format.pow2));
+}
+
 void qfw_find_ratios(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
                      uint32_t *ratios)
 {
@@ -125,13 +133,14 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
                                const qfw_convert_hints *hints, uint64_t *saturated)
 {
     const size_t rows = (size_t)qfw_outer_of(&src->layout), columns = (size_t)src->layout.axis;
-    qfw_code_rule rule = {(qfw_rounding)how->rounding, 0, 0, 0};
-    qfw_code_range(&dst->format, &rule.qmin, &rule.qmax);
+    const int32_t q = (1 << (dst->format.bits - 1)) - 1;
+    qfw_code_rule rule = {(qfw_rounding)how->rounding, 0, -q, q};
+    if (QFW_HAS_ASYM) {
+        qfw_code_range(&dst->format, &rule.qmin, &rule.qmax);
+    }
     qfw_clear_last_byte(dst, qfw_elements(&dst->layout));
     if (how->dynamic != 0) {
-        const qfw_num found = qfw_known_scale(kernels, src->scale, hints->absmax,
-                                              qfw_scales(&src->layout), (uint32_t)rule.qmax);
-        dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(dst->format.pow2));
+        set_scale(kernels, src, hints->absmax, (uint32_t)rule.qmax, dst);
     }
     rule.zp = qfw_is_asym(dst->format.kind) ? dst->zero_point[0] : 0;
     const qfw_finish nothing = {NULL, NULL, false, true, NULL, 0, NULL};
@@ -165,8 +174,7 @@ qfw_status qfw_convert_sums(const qfw_kernels *kernels, const qfw_tensor *src,
     const int32_t q = (1 << (dst->format.bits - 1)) - 1;
     const qfw_code_rule rule = {(qfw_rounding)how->rounding, 0, -q, q};
     if (how->dynamic != 0) {
-        const qfw_num found = qfw_known_scale(kernels, src->scale, hints->absmax, 1, (uint32_t)q);
-        dst->scale[0] = qfw_num_scale_f32(found, qfw_is_pow2(dst->format.pow2));
+        set_scale(kernels, src, hints->absmax, (uint32_t)q, dst);
     }
     const qfw_ratio ratio = qfw_ratio_of(src->scale[0], dst->scale[0], dst->format.bits);
     *saturated += qfw_rescale_known(kernels, src->codes, (size_t)qfw_elements(&src->layout), &ratio,

@@ -152,23 +152,35 @@ static uint64_t encode_run(const float *x, size_t n, float s, const qfw_row_enco
     return saturated;
 }
 
+/* One run. */
+static inline qfw_status quantize_run(const float *x, size_t n, const qfw_row_encoding *how,
+                                      uint64_t first, float *scale, int8_t *codes,
+                                      uint64_t *saturated)
+{
+    const uint32_t most = largest_of(x, n);
+    if (most >= QFW_F32_INF) {
+        return QFW_E_NONFINITE;
+    }
+    if (how->dynamic) {
+        const qfw_num top = qfw_num_f32(qfw_from_bits_f32(most));
+        *scale = qfw_num_scale_f32(qfw_num_ratio_up(top, 1, how->q, 24), how->pow2);
+    }
+    *saturated += !QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY
+                      ? encode_near(x, n, *scale, (int32_t)how->q, qfw_from_bits_f32(most),
+                                    how->dynamic, codes)
+                      : encode_run(x, n, *scale, how, first, codes);
+    return QFW_OK;
+}
+
 qfw_status qfw_quantize_s8_scalar(const float *x, size_t n, size_t run, const qfw_row_encoding *how,
                                   float *scale, int8_t *codes, uint64_t *saturated)
 {
+    if (!QFW_HAS_FLOAT_RUNS) {
+        return quantize_run(x, n, how, how->first, scale, codes, saturated);
+    }
     for (size_t i = 0; i < n; i += run, scale++) {
         const size_t count = n - i < run ? n - i : run;
-        const uint32_t most = largest_of(x + i, count);
-        if (most >= QFW_F32_INF) {
-            return QFW_E_NONFINITE;
-        }
-        if (how->dynamic) {
-            const qfw_num top = qfw_num_f32(qfw_from_bits_f32(most));
-            *scale = qfw_num_scale_f32(qfw_num_ratio_up(top, 1, how->q, 24), how->pow2);
-        }
-        *saturated += !QFW_HAS_ANY_QUANTIZE || how->rounding == QFW_HALF_AWAY
-                          ? encode_near(x + i, count, *scale, (int32_t)how->q,
-                                        qfw_from_bits_f32(most), how->dynamic, codes + i)
-                          : encode_run(x + i, count, *scale, how, how->first + i, codes + i);
+        QFW_TRY(quantize_run(x + i, count, how, how->first + i, scale, codes + i, saturated));
     }
     return QFW_OK;
 }
