@@ -212,3 +212,6 @@ def test_a_plain_network_needs_little() -> None:
     assert needed(mlp(FUSED, sizes=(64, 32, 10))) == {"QFW_HAS_S16_S8"}
     assert "QFW_HAS_RESTS" in needed(mlp(FUSED, sizes=(64, 36, 10)))  # terms beyond eights
     assert "QFW_HAS_RESTS" in needed(mlp(FUSED, sizes=(64, 32, 9)))  # an odd column
+    assert "QFW_HAS_OUTER" in needed(mlp(FUSED, batch=2))
+    by_rows = FUSED.replace(wires=q.Sym(8, axis="row"))
+    assert {"QFW_HAS_OUTER", "QFW_HAS_FLOAT_RUNS"} <= needed(mlp(by_rows))

@@ -302,7 +302,7 @@ qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uin
     const qfw_operand *b = &call->at[2], *bias = &call->at[3];
     const ptrdiff_t n = sizes_of(call).n, wide = scaled_by_column(call) ? n : 1;
     qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1, NULL, 0, absmax};
-    if (!qfw_has(call, 3)) {
+    if ((QFW_HAS_SEEDED_ROW && !QFW_HAS_ANY_FINISH) || !qfw_has(call, 3)) { /* else is_row */
         sigmas(call, s_a, sigma, wide);
         return f;
     }

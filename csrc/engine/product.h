@@ -64,7 +64,8 @@ static inline bool scaled_by_row(const qfw_call *call)
 static inline bool scaled_by_column(const qfw_call *call)
 {
     const bool folded = (call->op->flags & FOLDED) != 0, asked = (call->op->flags & COLUMNS) != 0;
-    return qfw_has(call, 3) || asked || (!folded && call->at[2].scales != 1);
+    const bool by_b = QFW_HAS_ANY_FINISH && (asked || (!folded && call->at[2].scales != 1));
+    return qfw_has(call, 3) || by_b;
 }
 
 /* Whether the product writes codes. */

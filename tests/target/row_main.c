@@ -1,6 +1,7 @@
 /* One row whose columns have scales of their own, in one loop, against its steps one after the other. */
 #include "base/round.h"
 #include "kernels/at_once.h"
+#include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "report.h"
 #include "source.h"
@@ -109,6 +110,28 @@ static void check_fold(source *s, size_t n, unsigned number)
                  "fold_row");
 }
 
+/* The scale of sums whose columns have scales of their own, against the largest of all columns': products
+ * that are the same by other factors, near each other, 0 and anything. */
+static void check_known(source *s, size_t n, unsigned number)
+{
+    enum { WIDE = 12 };
+    float from[WIDE];
+    uint32_t most[WIDE];
+    const uint32_t q = (1u << (1 + below(s, 15))) - 1;
+    const float one = scale(s);
+    const bool near = below(s, 2) == 0;
+    qfw_num largest = {0, 0};
+    for (size_t j = 0; j < n; j++) {
+        const uint32_t up = below(s, 8), size = word(s) >> below(s, 32);
+        from[j] = near ? qfw_scale_lift(one, (int32_t)up) : scale(s);
+        most[j] = near ? (1u << 30 >> up) + below(s, 3) : below(s, 4) == 0 ? 0 : size;
+        largest = qfw_num_max(largest, qfw_scale_for(from[j], most[j], q));
+    }
+    const qfw_num found = qfw_known_scale(qfw_kernels_portable(), from, most, (ptrdiff_t)n, q);
+    report_check(found.mant == largest.mant && (found.mant == 0 || found.exp == largest.exp),
+                 number, "known_scale");
+}
+
 int main(void)
 {
     source s = {{7, 12}, 0};
@@ -121,6 +144,11 @@ int main(void)
     report_suite("fold_row");
     for (number = 0; number < 12000; number++) {
         check_fold(&s, 1 + number % 12, number);
+    }
+    report_suite_end(number);
+    report_suite("known_scale");
+    for (number = 0; number < 6000; number++) {
+        check_known(&s, 1 + number % 12, number);
     }
     report_suite_end(number);
     report_exit();
