@@ -8,7 +8,7 @@
 
 enum {
     RUNS = 16,
-    SHORT = 256
+    SHORT = 64
 }; /* RUNS short runs stay in the first cache while they are read twice */
 
 typedef struct {
@@ -64,11 +64,13 @@ QFW_ALWAYS_INLINE void encode(const float *from, __mmask16 there, const rule512 
     _mm_mask_storeu_epi8(codes, there, _mm512_cvtepi32_epi8(n));
 }
 
-QFW_ALWAYS_INLINE void encode_run(const float *x, size_t n, const rule512 *k, int8_t *codes,
-                                  uint64_t *saturated)
+/* `ahead`: floats from which the next are asked for. */
+QFW_ALWAYS_INLINE void encode_run(const float *x, size_t n, const rule512 *k, size_t ahead,
+                                  int8_t *codes, uint64_t *saturated)
 {
     size_t i = 0;
     for (; n - i >= 16; i += 16) {
+        _mm_prefetch((const char *)((uintptr_t)(x + i) + ahead * sizeof *x), _MM_HINT_T0);
         encode(x + i, 0xFFFF, k, codes + i, saturated);
     }
     if (i < n) {
@@ -163,7 +165,7 @@ QFW_ALWAYS_INLINE bool encode_runs(const float *x, size_t run, rule512 *k, bool 
     _mm512_storeu_ps(r, _mm512_div_ps(_mm512_set1_ps(1.0f), s));
     for (size_t j = 0; j < RUNS; j++) {
         set_scale(k, scale[j], r[j]);
-        encode_run(x + j * run, run, k, codes + j * run, &none);
+        encode_run(x + j * run, run, k, RUNS * run, codes + j * run, &none);
     }
     return true;
 }
@@ -184,7 +186,7 @@ static qfw_status encode_one(const float *x, size_t n, rule512 *k, const qfw_row
     }
     const __m512 s = _mm512_set1_ps(*scale);
     set_scale(k, *scale, _mm512_cvtss_f32(_mm512_div_ps(_mm512_set1_ps(1.0f), s)));
-    encode_run(x, n, k, codes, saturated);
+    encode_run(x, n, k, n, codes, saturated);
     return QFW_OK;
 }
 
