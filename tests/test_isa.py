@@ -280,6 +280,9 @@ def test_affine_by_groups_rows_and_axes(isa, rounding):
         for n in (group, group + 3, 64, 70):
             how = {"group": group, "rounding": rounding, "in_range": rule[n % 2]}
             check_affine(isa, rng, (2, n), (-128, 127), **how)
+    for group, n in ((16, 300), (17, 600), (32, 1100), (48, 48 * 33 + 5)):  # scales by sixteens
+        how = {"group": group, "rounding": rounding, "in_range": rule[n % 2]}
+        check_affine(isa, rng, (2, n), (-128, 127), **how)
     for n, axis in product((*range(1, 20), 31, 32, 33, 40, 64), (0, 1, 2, "row")):
         how = {"axis": axis, "rounding": rounding, "in_range": rule[n % 2]}
         check_affine(isa, rng, (2, 3, n), (-100, 99), **how)

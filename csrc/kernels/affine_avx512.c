@@ -22,18 +22,40 @@ const char *qfw_affine_name_avx512(const qfw_affine *affine, const qfw_affine_da
                                          : qfw_affine_name_avx2(affine, data, max_zp);
 }
 
-/* Of one scale. */
+/* Of sixteen scales, and of one. */
+typedef struct {
+    float r[SCALES], lo[SCALES], hi[SCALES];
+    int32_t zp[SCALES];
+} points;
+
 typedef struct {
     __m512 r, lo, hi;
     __m512i zp;
 } point;
 
-static inline point point_of(const qfw_affine *a, const qfw_affine_data *d, int64_t scale, float r)
+/* Scales `first` .. first + n - 1, n <= 16. */
+static inline void find_points(const qfw_affine *a, const qfw_affine_data *d, int64_t first,
+                               int64_t n, points *p)
 {
-    const int32_t zp = d->zero_point != NULL ? d->zero_point[scale] : 0;
-    const point p = {_mm512_set1_ps(r), _mm512_set1_ps((float)(a->qmin - zp)),
-                     _mm512_set1_ps((float)(a->qmax - zp)), _mm512_set1_epi32(zp)};
-    return p;
+    const __mmask16 there = (__mmask16)(0xFFFFu >> (SCALES - n));
+    const __m512 one = _mm512_set1_ps(1.0f);
+    const __m512 s = _mm512_mask_loadu_ps(one, there, (const float *)d->scale + first);
+    const __m512i zp = d->zero_point == NULL
+                           ? _mm512_setzero_si512()
+                           : _mm512_maskz_loadu_epi32(there, d->zero_point + first);
+    const __m512i lo = _mm512_sub_epi32(_mm512_set1_epi32(a->qmin), zp);
+    const __m512i hi = _mm512_sub_epi32(_mm512_set1_epi32(a->qmax), zp);
+    _mm512_storeu_ps(p->r, _mm512_div_ps(one, s));
+    _mm512_storeu_ps(p->lo, _mm512_cvtepi32_ps(lo));
+    _mm512_storeu_ps(p->hi, _mm512_cvtepi32_ps(hi));
+    _mm512_storeu_si512(p->zp, zp);
+}
+
+static inline point point_of(const points *p, int64_t i)
+{
+    const point of = {_mm512_set1_ps(p->r[i]), _mm512_set1_ps(p->lo[i]), _mm512_set1_ps(p->hi[i]),
+                      _mm512_set1_epi32(p->zp[i])};
+    return of;
 }
 
 QFW_ALWAYS_INLINE __m512 rounded(__m512 t, bool to_even)
@@ -60,7 +82,11 @@ QFW_ALWAYS_INLINE __m512i encode(const float *from, __mmask16 there, const point
     const __m512 raw = rounded(_mm512_mul_ps(x, p->r), to_even);
     const __m512 c = _mm512_min_ps(_mm512_max_ps(raw, p->lo), p->hi);
     const __m512i code = _mm512_add_epi32(_mm512_cvtps_epi32(c), p->zp);
-    _mm_mask_storeu_epi8(codes, there, _mm512_cvtepi32_epi8(code));
+    if (there == 0xFFFF) { /* known where it is called: stores by a mask are slow on some cores */
+        _mm_storeu_si128((__m128i *)(void *)codes, _mm512_cvtepi32_epi8(code));
+    } else {
+        _mm_mask_storeu_epi8(codes, there, _mm512_cvtepi32_epi8(code));
+    }
     return _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(x)));
 }
 
@@ -68,6 +94,10 @@ QFW_ALWAYS_INLINE __m512i encode_run(const float *x, size_t n, const point *p, b
                                      uint8_t *codes, __m512i most)
 {
     size_t i = 0;
+    for (; n - i >= 32; i += 32) {
+        most = encode(x + i, 0xFFFF, p, to_even, codes + i, most);
+        most = encode(x + i + 16, 0xFFFF, p, to_even, codes + i + 16, most);
+    }
     for (; n - i >= 16; i += 16) {
         most = encode(x + i, 0xFFFF, p, to_even, codes + i, most);
     }
@@ -84,17 +114,15 @@ QFW_ALWAYS_INLINE __m512i encode_row(const qfw_affine *a, const qfw_affine_data 
 {
     const int64_t row = a->layout.axis * a->layout.inner, run = qfw_run_length(&a->layout);
     const int64_t groups = qfw_groups(&a->layout);
-    const float *x = (const float *)d->x + first, *s = (const float *)d->scale + scale;
+    const float *x = (const float *)d->x + first;
     uint8_t *codes = (uint8_t *)d->out + first;
-    float r[SCALES];
+    points sixteen;
     for (int64_t g = 0; g < groups; g++) {
         const int64_t left = row - g * run, some = groups - g;
         if (g % SCALES == 0) {
-            const __mmask16 there = (__mmask16)(0xFFFFu >> (some < SCALES ? SCALES - some : 0));
-            const __m512 one = _mm512_set1_ps(1.0f);
-            _mm512_storeu_ps(r, _mm512_div_ps(one, _mm512_mask_loadu_ps(one, there, s + g)));
+            find_points(a, d, scale + g, some < SCALES ? some : SCALES, &sixteen);
         }
-        const point p = point_of(a, d, scale + g, r[g % SCALES]);
+        const point p = point_of(&sixteen, g % SCALES);
         const size_t n = (size_t)(left < run ? left : run);
         most = encode_run(x + g * run, n, &p, to_even, codes + g * run, most);
     }

@@ -7,8 +7,9 @@
 #define SCALE_MAX 0x1p120f
 
 enum {
+    TOGETHER = 2, /* vectors; a loop over one has twice the branches */
     RUNS = 16,
-    SHORT = 64
+    SHORT = 256
 }; /* RUNS short runs stay in the first cache while they are read twice */
 
 typedef struct {
@@ -43,17 +44,9 @@ static __attribute__((noinline)) __m512i exact(__m512 x, const rule512 *k)
     return _mm512_cvtps_epi32(_mm512_max_ps(_mm512_min_ps(near, top), _mm512_sub_ps(none, top)));
 }
 
-/* Up to sixteen floats to codes. Right at once where |remainder| < s/2: beyond int32 the conversion
- * gives -2^31, whose remainder is huge. */
-QFW_ALWAYS_INLINE void encode(const float *from, __mmask16 there, const rule512 *k, int8_t *codes,
-                              uint64_t *saturated)
+/* Codes, clamped and counted where they may be beyond q. */
+QFW_ALWAYS_INLINE __m128i bytes_of(__m512i n, const rule512 *k, uint64_t *saturated)
 {
-    const __m512 x = _mm512_maskz_loadu_ps(there, from);
-    __m512i n = _mm512_cvtps_epi32(_mm512_mul_ps(x, k->r));
-    const __m512 rest = _mm512_abs_ps(_mm512_fnmadd_ps(_mm512_cvtepi32_ps(n), k->s, x));
-    if (__builtin_expect(_mm512_cmp_ps_mask(rest, k->half, _CMP_GE_OQ) != 0, 0)) {
-        n = exact(x, k);
-    }
     if (k->held) {
         const __m512i q = _mm512_set1_epi32((int32_t)k->q);
         const __m512i least = _mm512_sub_epi32(_mm512_setzero_si512(), q);
@@ -61,20 +54,53 @@ QFW_ALWAYS_INLINE void encode(const float *from, __mmask16 there, const rule512 
         *saturated += (uint64_t)__builtin_popcount(_mm512_cmpneq_epi32_mask(code, n));
         n = code;
     }
-    _mm_mask_storeu_epi8(codes, there, _mm512_cvtepi32_epi8(n));
+    return _mm512_cvtepi32_epi8(n);
 }
 
-/* `ahead`: floats from which the next are asked for. */
-QFW_ALWAYS_INLINE void encode_run(const float *x, size_t n, const rule512 *k, size_t ahead,
-                                  int8_t *codes, uint64_t *saturated)
+/* Right where |remainder| < s/2; `worst` collects the remainders. Beyond int32 the conversion gives
+ * -2^31, whose remainder is huge. */
+QFW_ALWAYS_INLINE __m512i nearest(__m512 x, const rule512 *k, __m512 *worst)
 {
-    size_t i = 0;
-    for (; n - i >= 16; i += 16) {
-        _mm_prefetch((const char *)((uintptr_t)(x + i) + ahead * sizeof *x), _MM_HINT_T0);
-        encode(x + i, 0xFFFF, k, codes + i, saturated);
+    const __m512i n = _mm512_cvtps_epi32(_mm512_mul_ps(x, k->r));
+    const __m512 rest = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(n), k->s, x);
+    *worst = _mm512_max_ps(*worst, _mm512_abs_ps(rest));
+    return n;
+}
+
+/* `many` times sixteen floats, a constant at each call. */
+QFW_ALWAYS_INLINE void encode(const float *x, const int many, const rule512 *k, int8_t *codes,
+                              uint64_t *saturated)
+{
+    __m512 worst = _mm512_setzero_ps();
+    __m512i n[TOGETHER];
+    for (int j = 0; j < many; j++) {
+        n[j] = nearest(_mm512_loadu_ps(x + 16 * j), k, &worst);
     }
-    if (i < n) {
-        encode(x + i, (__mmask16)(0xFFFFu >> (16 - (n - i))), k, codes + i, saturated);
+    if (__builtin_expect(_mm512_cmp_ps_mask(worst, k->half, _CMP_GE_OQ) != 0, 0)) {
+        for (int j = 0; j < many; j++) {
+            n[j] = exact(_mm512_loadu_ps(x + 16 * j), k);
+        }
+    }
+    for (int j = 0; j < many; j++) {
+        _mm_storeu_si128((__m128i *)(void *)(codes + 16 * j), bytes_of(n[j], k, saturated));
+    }
+}
+
+QFW_ALWAYS_INLINE void encode_run(const float *x, size_t n, const rule512 *how, int8_t *codes,
+                                  uint64_t *saturated)
+{
+    const rule512 own = *how, *k = &own; /* a copy, which nothing that is written can change */
+    size_t i = 0;
+    for (; n - i >= 16 * TOGETHER; i += 16 * TOGETHER) {
+        encode(x + i, TOGETHER, k, codes + i, saturated);
+    }
+    for (; n - i >= 16; i += 16) {
+        encode(x + i, 1, k, codes + i, saturated);
+    }
+    if (i < n) { /* the rest are zeros */
+        const __mmask16 there = (__mmask16)(0xFFFFu >> (16 - (n - i)));
+        const __m512i code = exact(_mm512_maskz_loadu_ps(there, x + i), k);
+        _mm_mask_storeu_epi8(codes + i, there, bytes_of(code, k, saturated));
     }
 }
 
@@ -88,6 +114,12 @@ QFW_ALWAYS_INLINE __m512i largest_each(const float *x, size_t n)
 {
     __m512i most = _mm512_setzero_si512();
     size_t i = 0;
+    for (; n - i >= 16 * TOGETHER; i += 16 * TOGETHER) {
+        for (size_t j = 0; j < TOGETHER; j++) {
+            QFW_PREFETCH(x + i + 16 * j);
+            most = _mm512_max_epi32(most, magnitudes(x + i + 16 * j, 0xFFFF));
+        }
+    }
     for (; n - i >= 16; i += 16) {
         QFW_PREFETCH(x + i);
         most = _mm512_max_epi32(most, magnitudes(x + i, 0xFFFF));
@@ -165,7 +197,7 @@ QFW_ALWAYS_INLINE bool encode_runs(const float *x, size_t run, rule512 *k, bool 
     _mm512_storeu_ps(r, _mm512_div_ps(_mm512_set1_ps(1.0f), s));
     for (size_t j = 0; j < RUNS; j++) {
         set_scale(k, scale[j], r[j]);
-        encode_run(x + j * run, run, k, RUNS * run, codes + j * run, &none);
+        encode_run(x + j * run, run, k, codes + j * run, &none);
     }
     return true;
 }
@@ -186,7 +218,7 @@ static qfw_status encode_one(const float *x, size_t n, rule512 *k, const qfw_row
     }
     const __m512 s = _mm512_set1_ps(*scale);
     set_scale(k, *scale, _mm512_cvtss_f32(_mm512_div_ps(_mm512_set1_ps(1.0f), s)));
-    encode_run(x, n, k, n, codes, saturated);
+    encode_run(x, n, k, codes, saturated);
     return QFW_OK;
 }
 

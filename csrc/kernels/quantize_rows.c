@@ -14,14 +14,17 @@ qfw_status qfw_quantize_rows(const qfw_kernels *kernels, const qfw_tensor *src,
                              const qfw_tensor *dst, const qfw_encoding *how, uint64_t *saturated)
 {
     const qfw_layout *l = &dst->layout;
-    const ptrdiff_t row = l->axis * l->inner;
+    const ptrdiff_t alone = l->axis * l->inner, run = qfw_run_length(l);
+    /* Rows of whole runs are one: kernels take several runs at a time. */
+    const bool one = !QFW_DIRECT && run != 0 && alone % run == 0;
+    const ptrdiff_t rows = one ? 1 : l->outer, row = one ? l->outer * alone : alone;
     qfw_row_encoding each = {
         (1u << (dst->format.bits - 1)) - 1, how->dynamic != 0, qfw_is_pow2(dst->format.pow2),
         (qfw_rounding)how->rounding,        &how->key,         how->first};
-    for (ptrdiff_t o = 0; o < l->outer; o++, each.first += (uint64_t)row) {
-        QFW_TRY(QFW_K(kernels, quantize_s8)(
-            (const float *)src->codes + o * row, (size_t)row, (size_t)qfw_run_length(l), &each,
-            dst->scale + o * qfw_groups(l), (int8_t *)dst->codes + o * row, saturated));
+    for (ptrdiff_t o = 0; o < rows; o++, each.first += (uint64_t)row) {
+        QFW_TRY(QFW_K(kernels, quantize_s8)((const float *)src->codes + o * row, (size_t)row,
+                                            (size_t)run, &each, dst->scale + o * qfw_groups(l),
+                                            (int8_t *)dst->codes + o * row, saturated));
     }
     return QFW_OK;
 }
