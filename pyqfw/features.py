@@ -407,10 +407,13 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "ANY_FINISH": not (simple and all(_finishes_plainly(p, op) for op in products)),
         "ANY_FLOATS": not simple
         or any(c.of(0).kind == _FLOAT32 and not _has_each(c) for c in converts),
+        "FLOAT_RUNS": not simple
+        or any(c.of(1).kind == _FLOAT32 and not c.of(0).one_scale for c in converts),
         "NEAREST_S8": not simple or any(c.of(1).kind == c.of(0).kind == _SYM for c in nearest),
         "MANY_ROWS": not (simple and all(_is_one_row_of_ratios(p, op) for op in by_column)),
     }
     one_row = not (uses["ANY_GEMM"] or uses["ANY_MOVE"])
+    uses["OUTER"] = not one_row or p.batch > 1 or any(t.outer != 1 for t in p.tensors)
     uses["RESTS"] = not (one_row and all(_fits_instructions(p, op) for op in p.ops))
     macros = {f"QFW_HAS_{name}": int(used) for name, used in uses.items()}
     return {

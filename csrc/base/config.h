@@ -88,6 +88,9 @@
 #ifndef QFW_HAS_GROUPS /* scales of some of an axis, neither of one nor of all */
 #define QFW_HAS_GROUPS 1
 #endif
+#ifndef QFW_HAS_OUTER /* an outer size that is not 1 */
+#define QFW_HAS_OUTER 1
+#endif
 #ifndef QFW_HAS_ADAMW /* AdamW */
 #define QFW_HAS_ADAMW 1
 #endif
@@ -120,6 +123,9 @@
 #endif
 #ifndef QFW_HAS_ANY_QUANTIZE /* floats to int8 other than to the nearest, half away */
 #define QFW_HAS_ANY_QUANTIZE 1
+#endif
+#ifndef QFW_HAS_FLOAT_RUNS /* floats to codes of several scales */
+#define QFW_HAS_FLOAT_RUNS 1
 #endif
 #ifndef QFW_HAS_ANY_ROWS /* ratios by column for packed codes, zero points or random words */
 #define QFW_HAS_ANY_ROWS 1
@@ -178,8 +184,8 @@
       QFW_HAS_BYTE_ROWS && QFW_HAS_WIDE_DOTS && QFW_HAS_F32_MASK && QFW_HAS_POOLED &&           \
       QFW_HAS_PANELS && QFW_HAS_FEW_COLUMNS && QFW_HAS_ANY_GEMM && QFW_HAS_ANY_MASK &&          \
       QFW_HAS_NEAREST_S8 && QFW_HAS_MANY_ROWS && QFW_HAS_RECOMPUTE && QFW_HAS_ODD_ROWS &&       \
-      QFW_HAS_GROUPS && QFW_HAS_ANY_FINISH && QFW_HAS_ANY_FLOATS && QFW_HAS_RESTS &&            \
-      QFW_PLACES == 8)
+      QFW_HAS_OUTER && QFW_HAS_FLOAT_RUNS && QFW_HAS_GROUPS && QFW_HAS_ANY_FINISH &&            \
+      QFW_HAS_ANY_FLOATS && QFW_HAS_RESTS && QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
 

@@ -16,6 +16,9 @@ qfw_status qfw_layout_check(const qfw_layout *layout, ptrdiff_t *elements, ptrdi
     if (layout == NULL || elements == NULL || scales == NULL) {
         return QFW_E_NULL;
     }
+    if (!QFW_HAS_OUTER && layout->outer != 1) {
+        return QFW_E_SIZE;
+    }
     if (layout->outer < 0 || layout->axis < 0 || layout->inner < 0) {
         return QFW_E_SIZE;
     }
@@ -36,7 +39,8 @@ qfw_status qfw_layout_check(const qfw_layout *layout, ptrdiff_t *elements, ptrdi
 qfw_run qfw_run_at(const qfw_layout *layout, ptrdiff_t element)
 {
     const ptrdiff_t row = layout->axis * layout->inner;
-    const ptrdiff_t outer = layout->outer == 1 ? 0 : element / row, in_row = element - outer * row;
+    const ptrdiff_t outer = qfw_outer_of(layout) == 1 ? 0 : element / row,
+                    in_row = element - outer * row;
     const ptrdiff_t at = layout->inner == 1 ? in_row : in_row / layout->inner;
     const bool whole = !QFW_HAS_GROUPS || at < layout->group;
     const ptrdiff_t g = layout->group == 1 ? at : whole ? 0 : at / layout->group;

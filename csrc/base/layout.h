@@ -35,15 +35,20 @@ static inline ptrdiff_t qfw_groups(const qfw_layout *layout)
     return layout->axis / layout->group + (layout->axis % layout->group != 0);
 }
 
+static inline ptrdiff_t qfw_outer_of(const qfw_layout *layout)
+{
+    return QFW_HAS_OUTER ? layout->outer : 1;
+}
+
 /* Of a layout that was checked. */
 static inline ptrdiff_t qfw_elements(const qfw_layout *layout)
 {
-    return layout->outer * layout->axis * layout->inner;
+    return qfw_outer_of(layout) * layout->axis * layout->inner;
 }
 
 static inline ptrdiff_t qfw_scales(const qfw_layout *layout)
 {
-    return (layout->shared != 0 ? 1 : layout->outer) * qfw_groups(layout);
+    return (layout->shared != 0 ? 1 : qfw_outer_of(layout)) * qfw_groups(layout);
 }
 
 /* Where group g of a row ends, counted from the row's start. */
@@ -62,7 +67,7 @@ static inline ptrdiff_t qfw_even_run(const qfw_layout *layout)
 {
     const bool whole =
         !QFW_HAS_GROUPS || layout->group >= layout->axis || layout->axis % layout->group == 0;
-    const bool in_order = layout->outer == 1 || (layout->shared == 0 && whole);
+    const bool in_order = qfw_outer_of(layout) == 1 || (layout->shared == 0 && whole);
     return in_order ? qfw_run_length(layout) : 0;
 }
 

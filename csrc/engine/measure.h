@@ -16,6 +16,9 @@ typedef uint32_t measured_size;
 /* Groups of a line; of a plan that was checked no line is empty. */
 static inline measured_size measured_groups(const qfw_layout *l)
 {
+    if (!QFW_ANY_PLAN && !QFW_HAS_GROUPS) {
+        return l->group == 1 ? (uint32_t)l->axis : 1;
+    }
     const bool one = !QFW_ANY_PLAN && l->group >= l->axis;
     return one ? 1 : (uint32_t)qfw_groups(l);
 }
@@ -26,8 +29,10 @@ QFW_INLINE qfw_status qfw_measured(const qfw_plan_tensor *plan, uint32_t rows, q
     const uint32_t most = QFW_MAX_ELEMENTS;
     const measured_size by_outer = QFW_HAS_BATCH && plan->rows == QFW_ROWS_OUTER ? rows : 1;
     const measured_size by_axis = QFW_HAS_BATCH && plan->rows == QFW_ROWS_AXIS ? rows : 1;
-    const measured_size outer = plan->outer * by_outer, axis = plan->axis * by_axis;
-    const bool whole = !QFW_ANY_PLAN && plan->group > plan->axis;
+    const measured_size outer = QFW_HAS_OUTER ? plan->outer * by_outer : 1,
+                        axis = plan->axis * by_axis;
+    const bool fits = QFW_NARROW_PLAN && !QFW_HAS_BATCH; /* a group beyond its axis too */
+    const bool whole = !QFW_ANY_PLAN && !fits && plan->group > plan->axis;
     const measured_size group = whole ? most : plan->group * by_axis;
     if (QFW_ANY_PLAN && group == 0) {
         return QFW_E_GROUP;
@@ -45,11 +50,11 @@ QFW_INLINE qfw_status qfw_measured(const qfw_plan_tensor *plan, uint32_t rows, q
     l->axis = (ptrdiff_t)axis;
     l->inner = (ptrdiff_t)plan->inner;
     l->group = (ptrdiff_t)(QFW_ANY_PLAN && group > most ? most : group);
-    l->shared = plan->shared;
+    l->shared = QFW_HAS_SHARED ? plan->shared : 0; /* of one stretch, which are not */
     l->exact = 0;
     const measured_size lines = outer * axis;
     const bool quantized = plan->kind == QFW_SYM || qfw_is_asym(plan->kind);
-    const measured_size sets = plan->shared != 0 ? 1 : outer;
+    const measured_size sets = l->shared != 0 ? 1 : outer;
     const measured_size scales = QFW_ANY_PLAN || quantized ? sets * measured_groups(l) : 0;
     if (QFW_ANY_PLAN && (lines > most || lines * plan->inner > most || scales > most)) {
         return QFW_E_SIZE;

@@ -42,7 +42,9 @@ QFW_INLINE qfw_status bind(const memory *of, uint32_t id, uint32_t rows, qfw_ope
     x->t.scale = (float *)(void *)(base + p->scale);
     x->t.zero_point =
         qfw_is_asym(p->kind) ? (uint16_t *)(void *)(base + QFW_ZERO_POINT_AT(p)) : NULL;
-    x->absmax = sums ? (uint32_t *)(void *)(base + QFW_ABSMAX_AT(p)) : NULL;
+    /* In a small core none but those of sums is looked at. */
+    const uintptr_t absmax = (uintptr_t)base + QFW_ABSMAX_AT(p);
+    x->absmax = QFW_IS_SMALL || sums ? (uint32_t *)absmax : NULL;
     return QFW_OK;
 }
 
@@ -103,8 +105,8 @@ QFW_NOINLINE static qfw_status bind_places(const qfw_net *net, const qfw_io *io,
     return QFW_OK;
 }
 
-static qfw_status run_op(const qfw_net *net, const qfw_io *io, const extent *over, uint32_t i,
-                         qfw_call *call)
+QFW_INLINE_ALONE qfw_status run_op(const qfw_net *net, const qfw_io *io, const extent *over,
+                                   uint32_t i, qfw_call *call)
 {
     const qfw_plan_header *h = net->header;
     const qfw_op_record *op = &net->ops[i];
@@ -113,7 +115,9 @@ static qfw_status run_op(const qfw_net *net, const qfw_io *io, const extent *ove
         call->progress.micro = i < h->first[QFW_UPDATE] ? over->micro : 0;
         call->seed = qfw_micro_seed(h->seed, call->progress.micro);
     }
-    call->infer = over->infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
+    if (!QFW_IS_SMALL || QFW_HAS_HINDSIGHT) { /* else nothing asks */
+        call->infer = over->infer || (h->first[QFW_INFER] != 0 && i >= h->first[QFW_INFER]);
+    }
     if (QFW_HAS_WINDOWS) {
         call->window = qfw_window_of(h, call->op);
     }
@@ -191,10 +195,13 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, const extent *over, uint3
     }
     qfw_call call;
     set_out(net, over, &call);
-    for (uint32_t i = first; i < first + count; i++) {
-        QFW_TRY(run_op(net, io, over, i, &call));
-        *done += 1;
+    uint32_t i = first;
+    qfw_status status = QFW_OK;
+    for (; i < first + count && status == QFW_OK; i++) {
+        status = run_op(net, io, over, i, &call);
     }
+    *done = i - first - (status != QFW_OK ? 1 : 0);
+    QFW_TRY(status);
     net->next = first + count;
     net->rows = over->rows;
     ran(net, first, first + count);

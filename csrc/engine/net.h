@@ -22,14 +22,14 @@ QFW_STATIC_ASSERT(sizeof(qfw_net) <= QFW_NET_BYTES, net_fits_its_place);
 
 #define NOWHERE UINT32_MAX
 
-/* Operation i, as operations have it. */
+/* Operation i, as operations have it. Their words end where their records begin. */
 #if QFW_NARROW_PLAN
 static inline void set_op(const qfw_net *net, uint32_t i, qfw_call *call)
 {
     const qfw_op_record *of = &net->ops[i];
     call->own.kernel = of->kernel;
     call->own.flags = of->flags;
-    call->own.param = qfw_params_of(net->header) + of->param;
+    call->own.param = (const uint32_t *)(const void *)net->ops - net->header->params + of->param;
     call->op = &call->own;
 }
 #else

@@ -21,10 +21,11 @@ static inline const qfw_window *pool_of(const qfw_call *call)
                   : NULL;
 }
 
-/* Matrix rows in a row of the step, of the sums and of a. */
+/* Matrix rows in a row of the step, of the sums and of a; one without QFW_HAS_ANY_GEMM, in a step of one
+ * row. */
 static inline ptrdiff_t positions_of(const qfw_call *call)
 {
-    return qfw_positions_of(call->op, 3);
+    return QFW_HAS_ANY_GEMM ? qfw_positions_of(call->op, 3) : 1;
 }
 
 static inline ptrdiff_t a_positions_of(const qfw_call *call)
@@ -48,7 +49,8 @@ static inline sizes sizes_of(const qfw_call *call)
     const qfw_window *pool = pool_of(call);
     const ptrdiff_t positions = positions_of(call), own = a_channels_of(call);
     const ptrdiff_t made = pool != NULL ? qfw_out_positions(pool) : positions;
-    const sizes s = {qfw_times(call->rows, positions), call->at[0].row / made,
+    const ptrdiff_t rows = QFW_HAS_ANY_GEMM ? qfw_times(call->rows, positions) : 1;
+    const sizes s = {rows, call->at[0].row / made,
                      !qfw_has_window(call) ? own : qfw_times(qfw_taps(w), own / w->groups)};
     return s;
 }

@@ -6,23 +6,30 @@
 #include "kernels/convert.h"
 
 /* The largest product, on a device: there a product of words costs less than one of floats. Scales are
- * normal. */
+ * normal: mantissa and size are moved up to words of 32 bits, so the product has 63 or 64, the last
+ * eight of which are 0. */
 static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff_t n)
 {
-    qfw_num most = {0, INT32_MIN};
+    uint64_t most = 0;
+    int32_t exp = -64; /* below every other */
     for (const float *end = scale + n; scale < end; scale++, absmax++) {
         if (*absmax != 0) {
             const uint32_t bits = qfw_bits_f32(*scale);
-            const uint64_t p = (uint64_t)((bits & 0x7FFFFFu) | 0x800000u) * *absmax;
-            const int up = 62 - qfw_msb64(p);
-            const int32_t exp = (int32_t)(bits >> 23) - 150 - up;
-            if (exp > most.exp || (exp == most.exp && p << up > most.mant)) {
-                most.mant = p << up;
-                most.exp = exp;
+            const int up = 31 - qfw_msb64(*absmax);
+            uint64_t p = qfw_mul64(*absmax << up, qfw_mul32(bits, 1u << 8) | 0x80000000u);
+            int32_t e = (int32_t)(bits >> 23) - up;
+            if (p >> 63 == 0) {
+                p <<= 1;
+                e--;
+            }
+            if (e > exp || (e == exp && p > most)) {
+                most = p;
+                exp = e;
             }
         }
     }
-    return most;
+    const qfw_num found = {most >> 1, exp - 157};
+    return found;
 }
 
 qfw_num qfw_largest_s32_scalar(const float *scale, const uint32_t *most, size_t n)
@@ -117,7 +124,7 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
                                const qfw_tensor *dst, const qfw_encoding *how,
                                const qfw_convert_hints *hints, uint64_t *saturated)
 {
-    const size_t rows = (size_t)src->layout.outer, columns = (size_t)src->layout.axis;
+    const size_t rows = (size_t)qfw_outer_of(&src->layout), columns = (size_t)src->layout.axis;
     qfw_code_rule rule = {(qfw_rounding)how->rounding, 0, 0, 0};
     qfw_code_range(&dst->format, &rule.qmin, &rule.qmax);
     qfw_clear_last_byte(dst, qfw_elements(&dst->layout));

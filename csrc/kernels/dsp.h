@@ -72,6 +72,14 @@ static inline int32_t dsp_most(int32_t x, uint32_t up, int32_t c, int32_t sum)
     return v;
 }
 
+/* x where it is positive, else 0. */
+static inline int32_t dsp_positive(int32_t x)
+{
+    int32_t v;
+    __asm__("usat %0, #31, %1" : "=r"(v) : "r"(x));
+    return v;
+}
+
 /* Four differences, four sums of bytes, held to -128 .. 127. */
 static inline uint32_t dsp_less_bytes(uint32_t x, uint32_t y)
 {
@@ -149,6 +157,13 @@ static inline bool dsp_takes(uint32_t mult, uint32_t up, uint32_t down, int32_t 
     to->shift = shift;
     to->half = (int32_t)(UINT32_C(1) << ((shift - 1) & 31));
     return up > 0 && shift - 1 < 30; /* wraps where it would be below 1 */
+}
+
+/* Whether some a has a tie: a mult ends in 31 + shift zeros then, of which a, moved up or not, brings 30 at
+ * most. */
+static inline bool dsp_ties(const dsp_ratio *r)
+{
+    return ((uint32_t)r->mult & ((UINT32_C(2) << r->shift) - 1)) == 0;
 }
 
 /* Of x = a << up. */

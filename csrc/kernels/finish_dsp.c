@@ -19,7 +19,7 @@ static inline uint32_t finish_column(int32_t *acc, size_t rows, size_t n, const 
     int32_t most = 0, least = 0;
     for (; rows > 0; rows--, acc += n) {
         const int32_t sum = (shifts ? *acc >> shift : *acc) + seed;
-        const int32_t v = relu ? sum & ~(sum >> 31) : sum;
+        const int32_t v = relu ? dsp_positive(sum) : sum;
         *acc = v;
         most = v > most ? v : most;
         least = !relu && v < least ? v : least;
@@ -95,8 +95,7 @@ void qfw_finish_s32_dsp(int32_t *acc, size_t rows, size_t n, const qfw_finish *f
 /* ---- and codes at once ---- */
 
 /* Rows of one column to bytes, n apart; sums are asked for their size where `sizes`. Half up is half
- * away where there are no ties: those have 31 + shift zeros at the end of the product, of which a sum
- * brings 30 at most. */
+ * away where there are no ties. */
 static inline uint32_t code_column(const int32_t *acc, size_t rows, size_t n, int32_t seed,
                                    const bool relu, const bool ties, const bool sizes,
                                    const dsp_ratio *ratio, int32_t q, uint32_t *absmax,
@@ -107,7 +106,7 @@ static inline uint32_t code_column(const int32_t *acc, size_t rows, size_t n, in
     int32_t most = 0, least = 0;
     uint32_t saturated = 0;
     for (; rows > 0; rows--, acc += n, codes += n) {
-        const int32_t sum = *acc + seed, a = relu ? sum & ~(sum >> 31) : sum;
+        const int32_t sum = *acc + seed, a = relu ? dsp_positive(sum) : sum;
         int32_t v;
         if (sizes) {
             most = a > most ? a : most;
@@ -172,7 +171,7 @@ bool qfw_finish_codes(const int32_t *acc, size_t rows, size_t n, const qfw_finis
             *saturated += any_column(acc, rows, n, f, j, &ratio, q, codes);
             continue;
         }
-        const bool ties = (ratio.mult & ((UINT32_C(2) << r.shift) - 1)) == 0;
+        const bool ties = dsp_ties(&r);
         const int32_t *from = acc + j;
         int8_t *to = codes + j;
         if (ties || sizes) {

@@ -230,10 +230,12 @@ static void row_across(const qfw_gemm *g, const void *a, int32_t *out)
 
 void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
 {
-    const bool few = g->m < 4 && g->n >= 4 && g->b_width == 8 && g->a_col == 1;
-    const bool along = g->b_width == 8 && g->b_row == 1;
+    const bool by_rows = !QFW_HAS_ANY_GEMM || (g->n >= 4 && g->b_width == 8 && g->a_col == 1);
+    const bool few = by_rows && g->m < 4, along = g->b_width == 8 && g->b_row == 1;
     const bool by_columns = few && along && g->a_width == 8; /* also of one term */
-    const bool across = few && g->b_col == 1 && !by_columns;
+    /* Panels of both are worth their filling from some rows on. */
+    const bool across = by_rows && !by_columns && g->b_col == 1 &&
+                        (QFW_HAS_BYTE_ROWS || g->a_width != 8) && (!QFW_HAS_ANY_GEMM || g->m < 12);
     if (QFW_HAS_ANY_GEMM &&
         (g->k == 0 || (!few && (g->k < 2 || !QFW_HAS_PANELS)))) { /* too short for a panel */
         qfw_gemm_s32_scalar(g, out, out_row);

@@ -4,7 +4,7 @@
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Rows of one column, `row` elements apart. */
+/* Rows of one column, `row` elements apart, at a ratio that makes no ties: then half up is half away. */
 static inline uint32_t rescale_column(const void *from, const int32_t from_width, void *to,
                                       const int32_t to_width, size_t rows, size_t row,
                                       const dsp_ratio *ratio, int32_t q)
@@ -25,7 +25,7 @@ static inline uint32_t rescale_column(const void *from, const int32_t from_width
             x = *a32;
             a32 += row;
         }
-        int32_t v = dsp_nearest(x, mult, half, shift);
+        int32_t v = dsp_most(x, 0, mult, half) >> shift;
         if (__builtin_expect((uint32_t)(v + q) > 2 * (uint32_t)q, 0)) {
             v = v < 0 ? -q : q;
             saturated++;
@@ -41,7 +41,7 @@ static inline uint32_t rescale_column(const void *from, const int32_t from_width
     return saturated;
 }
 
-/* A column that has to be moved up first: |a| <= limit, as what is beyond leaves the codes. */
+/* Any column. What has to be moved up first has |a| <= limit, as what is beyond leaves the codes. */
 static uint32_t rescale_lifted(const void *from, int32_t from_width, void *to, int32_t to_width,
                                size_t rows, size_t row, const qfw_ratio *ratio, int32_t q)
 {
@@ -131,7 +131,7 @@ uint32_t qfw_rescale_rows_dsp(const qfw_rescaling *c, const qfw_code_rule *rule)
         const qfw_ratio any = {c->ratios.mult[j], (uint8_t)c->ratios.up[j],
                                (uint8_t)c->ratios.down[j], c->ratios.limit[j]};
         dsp_ratio r;
-        if (!dsp_takes(any.mult, any.up, any.down, c->from_width, &r)) {
+        if (!dsp_takes(any.mult, any.up, any.down, c->from_width, &r) || dsp_ties(&r)) {
             saturated +=
                 rescale_lifted(from, c->from_width, to, c->to_width, c->rows, c->columns, &any, q);
         } else if (c->from_width == 8) {

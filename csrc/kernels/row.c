@@ -16,24 +16,37 @@ static int32_t code_far(int32_t a, uint32_t mult, uint32_t down, float from, flo
     return qfw_rescale(a, &any, QFW_HALF_AWAY, 0);
 }
 
-/* One row: columns in order, each with its own scale. Where down < 28 - bits, up is 1 or more; where it is
- * negative, a within its limit is moved up to a ratio of that length. */
+/* The code of a at the scale `from`. Where down < 28 - bits, up is 1 or more; where it is negative, a within
+ * its limit is moved up to a ratio of that length. */
+QFW_ALWAYS_INLINE int32_t code_near(int32_t a, float from, const qfw_ratio_to *one, float to,
+                                    int32_t bits)
+{
+    const uint32_t most = (uint32_t)(28 - bits);
+    uint32_t down;
+    const uint32_t mult = qfw_ratio_mult(qfw_bits_f32(from), one, &down);
+    if (down < most) {
+        return qfw_near(a, mult, down);
+    }
+    const uint32_t up = qfw_sub32(most, down), limit = (uint32_t)INT32_MAX >> (up & 31);
+    if (up <= 30 && qfw_add32((uint32_t)a, limit) <= 2 * limit) {
+        return qfw_near((int32_t)qfw_mul32((uint32_t)a, 1u << up), mult, most);
+    }
+    return code_far(a, mult, down, from, to, bits);
+}
+
+/* One row: columns in order, each with its own scale; of 0, which many are after a ReLU, none is asked. */
 QFW_ALWAYS_INLINE uint32_t code_row(const int32_t *acc, size_t n, const qfw_finish *f,
                                     const float *from, float to, int32_t bits, const bool follows,
                                     const int32_t width, void *codes)
 {
     const qfw_ratio_to one = qfw_ratio_to_of(to);
     const int32_t q = (1 << (bits - 1)) - 1, keep = f->relu ? -1 : 0;
-    const uint32_t most = (uint32_t)(28 - bits);
     const int32_t *seed = f->seed;
     const uint8_t *shift = f->shift;
     uint32_t *absmax = f->absmax, saturated = 0;
-    int8_t *to8 = codes;
-    int16_t *to16 = codes;
+    uint8_t *at = codes;
     for (const int32_t *end = acc + n; acc < end; from++) {
-        int32_t a = *acc++, v;
-        uint32_t down;
-        const uint32_t mult = qfw_ratio_mult(qfw_bits_f32(*from), &one, &down);
+        int32_t a = *acc++;
         if (follows) {
             a = seed != NULL ? (a >> *shift++) + *seed++ : a;
             a &= ~(a >> 31 & keep);
@@ -42,23 +55,20 @@ QFW_ALWAYS_INLINE uint32_t code_row(const int32_t *acc, size_t n, const qfw_fini
                 absmax++;
             }
         }
-        const uint32_t up = qfw_sub32(most, down), limit = (uint32_t)INT32_MAX >> (up & 31);
-        if (down < most) {
-            v = qfw_near(a, mult, down);
-        } else if (up <= 30 && qfw_add32((uint32_t)a, limit) <= 2 * limit) {
-            v = qfw_near((int32_t)qfw_mul32((uint32_t)a, 1u << up), mult, most);
-        } else {
-            v = code_far(a, mult, down, *from, to, bits);
-        }
-        if ((uint32_t)(v + q) > 2 * (uint32_t)q) {
-            v = v < 0 ? -q : q;
-            saturated++;
+        int32_t v = 0;
+        if (a != 0) {
+            v = code_near(a, *from, &one, to, bits);
+            if ((uint32_t)(v + q) > 2 * (uint32_t)q) {
+                v = v < 0 ? -q : q;
+                saturated++;
+            }
         }
         if (width == 8) {
-            *to8++ = (int8_t)v;
+            *(int8_t *)at = (int8_t)v;
         } else {
-            *to16++ = (int16_t)v;
+            *(int16_t *)(void *)at = (int16_t)v;
         }
+        at += width / 8;
     }
     return saturated;
 }

@@ -34,7 +34,7 @@ static void fill(source *s, void *x, int32_t width, size_t n)
 
 /* ---- products ---- */
 
-enum { MOST = 11, LONG = 100, ROOM = MOST * LONG + 16 };
+enum { MOST = 13, LONG = 100, ROOM = MOST * LONG + 16 };
 
 /* Rows in order, or terms in order, or neither; a gap between what is in order. */
 static void strides(source *s, size_t n, size_t k, size_t *row, size_t *term)
