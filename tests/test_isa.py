@@ -123,6 +123,40 @@ def test_quantize_by_groups(isa, container):
         check_quantize(isa, rng, (3, group + 5), bits=8, container=container, group=group)
 
 
+def many_runs(rng: np.random.Generator, runs: int, group: int, rest: int) -> np.ndarray:
+    """Groups with a scale each, some zero, tiny or huge, and a short one."""
+    x = samples(rng, runs * group + rest, np.float32(0.75), 127)
+    sizes = np.exp2(rng.integers(-8, 8, runs + 1)).astype(np.float32)
+    odd = rng.random(runs + 1)
+    sizes[odd < 0.02] = 0.0
+    sizes[odd > 0.97] = 2.0**-124
+    sizes[odd > 0.99] = 2.0**118
+    return x * np.repeat(sizes, group)[: x.size]
+
+
+@for_each_isa
+@pytest.mark.parametrize("group", [8, 15, 16, 17, 31, 32, 33, 64, 100, 128, 255, 256, 257])
+def test_quantize_by_many_groups(isa, group):
+    """As many as have their scales found together, and those that are left over."""
+    rng = np.random.default_rng(group)
+    for runs, rest in ((15, 0), (16, 0), (16, 1), (17, group - 1), (32, 3), (50, 7)):
+        x = many_runs(rng, runs, group, rest)
+        for rounding, scale in product(ROUNDINGS, ("float", "pow2")):
+            fmt = q.Sym(8, group=group, rounding=rounding, scale=scale)
+            same(isa, lambda f=fmt, x=x: q.quantize(x, f, seed=5), fmt, runs, rest)
+
+
+@for_each_isa
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+def test_quantize_sees_a_non_finite_number_in_any_of_many_groups(isa, bad):
+    fmt = q.Sym(8, container=8, group=32)
+    for at in range(0, 35 * 32, 29):
+        x = np.ones(35 * 32, np.float32)
+        x[at] = bad
+        with quant.isa(isa), pytest.raises(NonFiniteError, match=rf"x\[{at}\] is"):
+            q.quantize(x, fmt)
+
+
 @for_each_isa
 @pytest.mark.parametrize("axis", [0, 1, 2, "row"])
 def test_quantize_by_rows_and_axes(isa, axis):
@@ -246,6 +280,9 @@ def test_affine_by_groups_rows_and_axes(isa, rounding):
         for n in (group, group + 3, 64, 70):
             how = {"group": group, "rounding": rounding, "in_range": rule[n % 2]}
             check_affine(isa, rng, (2, n), (-128, 127), **how)
+    for group, n in ((16, 300), (17, 600), (32, 1100), (48, 48 * 33 + 5)):  # scales by sixteens
+        how = {"group": group, "rounding": rounding, "in_range": rule[n % 2]}
+        check_affine(isa, rng, (2, n), (-128, 127), **how)
     for n, axis in product((*range(1, 20), 31, 32, 33, 40, 64), (0, 1, 2, "row")):
         how = {"axis": axis, "rounding": rounding, "in_range": rule[n % 2]}
         check_affine(isa, rng, (2, 3, n), (-100, 99), **how)

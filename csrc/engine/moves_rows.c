@@ -218,9 +218,12 @@ QFW_INLINE void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
 static void move_both(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
 {
     ptrdiff_t at_w = scale_of(s->param, o), at_v = scale_of(s->state, o);
+    bool begins = false;
     if (moves) {
+        const bool had_one = is_one(s->state->t.scale[at_v]);
         at_w = begun(s, s->param, r, o, s->step_g);
         at_v = begun(s, s->state, r, o, s->v->state_g);
+        begins = had_one && !is_one(s->state->t.scale[at_v]);
     } else if (is_without_range(s->state, at_v)) {
         return; /* it never began */
     }
@@ -229,7 +232,8 @@ static void move_both(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
     int8_t *v = (int8_t *)s->state->t.codes + r->first;
     r->v = v;
     qfw_coef by_v, g, g_v;
-    find_coef(by_state(s, s_v), s_w, FRAC, false, &by_v);
+    /* codes that begin are 0 */
+    find_coef(begins ? 0.0f : by_state(s, s_v), s_w, FRAC, false, &by_v);
     find_coef(moves ? s->of_param : 0.0f, s_w, FRAC, true, &g);
     find_coef(moves ? s->v->of_state : 0.0f, s_v, FRAC, true, &g_v);
     const qfw_pace of_m = {&g, &by_v, &s->key}, of_v = {&g_v, &s->v->own, &s->v->key};

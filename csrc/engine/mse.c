@@ -1,7 +1,6 @@
 /* The mean of squared differences: docs/numerics.md section 23. Places: error, output, targets, loss
  * (one float). */
 #include "base/round.h"
-#include "base/wide.h"
 #include "engine/engine.h"
 #include "engine/rescale.h"
 
@@ -57,24 +56,15 @@ static float common_scale(const qfw_operand *z, const qfw_operand *y)
     return s > 0.0f ? s : 1.0f;
 }
 
-/* Codes below 2^15 become joined ones below 2^28, whose differences are below 2^29 and squares below
- * 2^58; there are at most 2^30. */
 qfw_status qfw_op_mse_s16(const qfw_call *call)
 {
     const qfw_operand *error = &call->at[0], *z = &call->at[1], *y = &call->at[2];
     const float s = common_scale(z, y), count = (float)error->n;
     const qfw_ratio of_z = qfw_ratio_of(z->t.scale[0], s, 16);
     const qfw_ratio of_y = qfw_ratio_of(y->t.scale[0], s, 16);
-    const int16_t *a = z->t.codes, *b = y->t.codes;
-    int32_t *d = error->t.codes;
     qfw_wide sum = {0, 0};
-    uint32_t most = 0;
-    for (ptrdiff_t i = 0; i < error->n; i++) {
-        d[i] = qfw_joined(a[i], &of_z) - qfw_joined(b[i], &of_y);
-        const uint32_t size = qfw_abs32(d[i]);
-        most = size > most ? size : most;
-        qfw_wide_add(&sum, (uint64_t)size * size);
-    }
+    const uint32_t most = QFW_K(call->kernels, differences_s16)(
+        z->t.codes, y->t.codes, (size_t)error->n, &of_z, &of_y, error->t.codes, &sum);
     const float unit = qfw_scale_lift(s, -QFW_JOINED_BITS);
     error->t.scale[0] = qfw_scale_quot(qfw_scale_lift(s, 1 - QFW_JOINED_BITS), count);
     error->absmax[0] = most;

@@ -85,17 +85,26 @@ static qfw_status check_data(const qfw_affine *a, const qfw_affine_data *d)
 static qfw_status check_points(const qfw_affine *a, const qfw_affine_data *d, ptrdiff_t scales,
                                uint32_t *max_zp)
 {
-    for (ptrdiff_t i = 0; i < scales && d->scale != NULL; i++) {
-        const bool ok = a->real == QFW_F64 ? qfw_is_scale_f64(((const double *)d->scale)[i])
-                                           : qfw_is_scale_f32(((const float *)d->scale)[i]);
-        if (!ok) {
-            return QFW_E_SCALE;
-        }
+    const ptrdiff_t n = d->scale != NULL ? scales : 0;
+    const bool is_f64 = a->real == QFW_F64;
+    const double *s64 = d->scale;
+    const float *s32 = d->scale;
+    uint32_t none = 0; /* without a branch: there may be one for 32 elements */
+    for (ptrdiff_t i = 0, end = is_f64 ? n : 0; i < end; i++) {
+        none |= qfw_is_scale_f64(s64[i]) ? 0u : 1u;
     }
-    for (ptrdiff_t i = 0; i < scales && d->zero_point != NULL; i++) {
+    for (ptrdiff_t i = 0, end = is_f64 ? 0 : n; i < end; i++) {
+        none |= qfw_is_scale_f32(s32[i]) ? 0u : 1u;
+    }
+    if (none != 0) {
+        return QFW_E_SCALE;
+    }
+    uint32_t most = *max_zp;
+    for (ptrdiff_t i = 0, end = d->zero_point != NULL ? scales : 0; i < end; i++) {
         const uint32_t zp = qfw_abs32(d->zero_point[i]);
-        *max_zp = zp > *max_zp ? zp : *max_zp;
+        most = zp > most ? zp : most;
     }
+    *max_zp = most;
     return QFW_OK;
 }
 

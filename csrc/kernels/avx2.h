@@ -13,4 +13,12 @@ enum { QFW_AHEAD = 512 };
 #define QFW_PREFETCH(x) \
     _mm_prefetch((const char *)((uintptr_t)(x) + QFW_AHEAD * sizeof *(x)), _MM_HINT_T0)
 
+/* The high words of eight products of unsigned words; those of b are all the same. */
+static inline __m256i qfw_mulhi_avx2(__m256i a, __m256i b)
+{
+    const __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(a, b), 32);
+    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
+    return _mm256_blend_epi32(even, odd, 0xAA);
+}
+
 #endif

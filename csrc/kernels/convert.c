@@ -220,7 +220,7 @@ static void to_float(const job *j, float *y)
     const bool sums = !QFW_HAS_ANY_CONVERT || has_int32(j);
     int32_t m[QFW_TILE];
     for (ptrdiff_t o = 0; o < qfw_outer_of(l); o++) {
-        if (QFW_DIRECT && sums && (!QFW_HAS_ANY_FLOATS || length == 1)) { /* a scale each */
+        if (sums && (length == 1 || (QFW_DIRECT && !QFW_HAS_ANY_FLOATS))) { /* a scale each */
             const float *scale = j->src->scale + (l->shared != 0 ? 0 : o * groups);
             const int32_t *a = (const int32_t *)j->src->codes + o * row;
             for (ptrdiff_t i = 0; i < row; i++) {

@@ -232,14 +232,16 @@ void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
 {
     const bool by_rows = !QFW_HAS_ANY_GEMM || (g->n >= 4 && g->b_width == 8 && g->a_col == 1);
     const bool few = by_rows && g->m < 4, along = g->b_width == 8 && g->b_row == 1;
+    const bool by_columns = few && along && g->a_width == 8; /* also of one term */
     /* Panels of both are worth their filling from some rows on. */
-    const bool across = by_rows && g->b_col == 1 && (!QFW_HAS_ANY_GEMM || g->m < 12);
+    const bool across = by_rows && !by_columns && g->b_col == 1 &&
+                        (QFW_HAS_BYTE_ROWS || g->a_width != 8) && (!QFW_HAS_ANY_GEMM || g->m < 12);
     if (QFW_HAS_ANY_GEMM &&
         (g->k == 0 || (!few && (g->k < 2 || !QFW_HAS_PANELS)))) { /* too short for a panel */
         qfw_gemm_s32_scalar(g, out, out_row);
         return;
     }
-    if (!QFW_HAS_ANY_GEMM || across || (few && along && g->a_width == 8)) {
+    if (!QFW_HAS_ANY_GEMM || across || by_columns) {
         for (size_t i = 0; i < g->m; i++) {
             const void *a = moved(g->a, g->a_width, i * g->a_row);
             if (across) {

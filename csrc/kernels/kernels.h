@@ -6,6 +6,7 @@
 #include "base/elementary.h"
 #include "base/scale.h"
 #include "include/qfw.h"
+#include "kernels/differences.h"
 #include "kernels/singles.h"
 
 #define QFW_TRY(expr)                      \
@@ -181,8 +182,6 @@ typedef uint32_t qfw_update_each_fn(int32_t *m, int32_t *v, const int32_t *g, bo
                                     const qfw_moves *move, const qfw_moves *state,
                                     const uint32_t *u, const uint32_t *u_v, uint32_t *out);
 
-typedef qfw_singles_s8_type qfw_singles_s8_fn; /* kernels/singles.h */
-typedef qfw_largest_s32_type qfw_largest_s32_fn;
 typedef void qfw_update_singles_fn(const qfw_singles *singles, size_t n);
 
 /* y[i] = a[i] * s, rounded once (docs/numerics.md section 8). */

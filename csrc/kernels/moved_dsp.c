@@ -234,29 +234,34 @@ uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef 
 
 typedef uint32_t mover(int8_t *m, int8_t *v, const void *x, const both *b);
 
-/* Terms of the parameter are at most 2^25 of x and 2^26 of v, so that steps are bytes; those of the state
- * 2^28 each, and steps are held. NULL: one is beyond. */
-static mover *find_both(const qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v, both *b)
+/* Terms of the state are at most 2^28 each, and steps are held. Those of the parameter: at most 2^25 of x
+ * and 2^26 of v, so that steps are bytes; or `far` 2^28 each. NULL: one is beyond. */
+static mover *find_both(const qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v, bool far,
+                        both *b)
 {
     enum { G = 25, MU = 26, HELD = 28 };
     const qfw_coef *g = of_m->g, *g_v = of_v->g;
     const int32_t lift = g->left - g->right, lift_v = g_v->left - g_v->right;
-    const bool states = find_mu(of_m->v, MU, &b->mu) && find_mu(of_v->v, HELD, &b->mu_v);
+    const int32_t most = far ? HELD : G;
+    const bool states =
+        find_mu(of_m->v, far ? HELD : MU, &b->mu) && find_mu(of_v->v, HELD, &b->mu_v);
     mover *move;
     factor f = {0, 0, false}, f_v = f;
     bool fast;
     if (QFW_HAS_ANY_MOVE && r->x == NULL) {
-        const bool few = r->bits <= 15 && lift < 0 && lift_v < 0;
-        fast = find_sums(r, g, lift, few, G, &f) && find_sums(r, g_v, lift_v, few, HELD, &f_v);
-        move = few ? both_few : both_sums;
+        const bool few =
+            !far && r->bits <= 15 && lift < 0 && lift_v < 0 && lift >= -16 && lift_v >= -16;
+        fast = find_sums(r, g, lift, few, most, &f) && find_sums(r, g_v, lift_v, few, HELD, &f_v);
+        move = far ? far_sums : few ? both_few : both_sums;
         b->up = f.up;
         b->up_v = f_v.up;
     } else {
         const int32_t bits = bits_of_factor(r->code);
-        const bool up = bits + lift > 15, up_v = lift_v >= -8;
-        fast = (up_v || !up) && find_bytes(r, g, bits, lift, up, G, &f) &&
-               find_bytes(r, g_v, bits, lift_v, up_v, HELD, &f_v);
-        move = up ? both_up : up_v ? state_up : both_low;
+        const bool up_v = lift_v >= -8, up = far ? up_v && lift >= -8 : bits + lift > 15;
+        const bool low = bits + lift <= 15 && bits + lift_v <= 15;
+        fast = (up ? up_v : !far || low) && find_bytes(r, g, bits, lift, up, most, &f) &&
+               find_bytes(r, g_v, bits, lift_v, far ? up : up_v, HELD, &f_v);
+        move = far ? up ? far_up : far_low : up ? both_up : up_v ? state_up : both_low;
         b->up = b->up_v = 0;
     }
     b->g = f.g;
@@ -299,10 +304,13 @@ static uint32_t move_blocks(int8_t *m, int8_t *v, const qfw_row *r, const qfw_pa
 uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v)
 {
     both b;
-    mover *move = find_both(r, of_m, of_v, &b);
+    mover *move = find_both(r, of_m, of_v, false, &b);
     if (QFW_HAS_ANY_MOVE && move == NULL && r->x == NULL) {
         r->bits = bits_of(r);
-        move = find_both(r, of_m, of_v, &b);
+        move = find_both(r, of_m, of_v, false, &b);
+    }
+    if (move == NULL) {
+        move = find_both(r, of_m, of_v, true, &b);
     }
     if (move != NULL) {
         return move_blocks(m, v, r, of_m, of_v, move, &b);

@@ -263,14 +263,6 @@ uint32_t qfw_quotient_f32_avx2(const float *x, const uint32_t *u, size_t n, floa
     return saturated + qfw_quotient_f32_scalar(x + i, NULL, n - i, s, rule, codes + i);
 }
 
-/* The high words of eight products of unsigned words. */
-static inline __m256i mulhi(__m256i a, __m256i b)
-{
-    const __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(a, b), 32);
-    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
-    return _mm256_blend_epi32(even, odd, 0xAA);
-}
-
 uint32_t qfw_rescale_s32_avx2(const int32_t *a, const uint32_t *u, size_t n, const qfw_ratio *ratio,
                               const qfw_code_rule *rule, int32_t *codes)
 {
@@ -285,7 +277,7 @@ uint32_t qfw_rescale_s32_avx2(const int32_t *a, const uint32_t *u, size_t n, con
     for (; n - i >= 8; i += 8) { /* qfw_rescale, eight at a time */
         const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(a + i));
         const __m256i magnitude = _mm256_min_epu32(_mm256_abs_epi32(v), limit);
-        const __m256i lifted = _mm256_sll_epi32(magnitude, up), hi = mulhi(lifted, mult);
+        const __m256i lifted = _mm256_sll_epi32(magnitude, up), hi = qfw_mulhi_avx2(lifted, mult);
         __m256i r;
         if (rule->rounding == QFW_STOCHASTIC) {
             const __m256i sign = _mm256_srai_epi32(v, 31);

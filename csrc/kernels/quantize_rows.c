@@ -14,13 +14,16 @@ qfw_status qfw_quantize_rows(const qfw_kernels *kernels, const qfw_tensor *src,
                              const qfw_tensor *dst, const qfw_encoding *how, uint64_t *saturated)
 {
     const qfw_layout *l = &dst->layout;
-    const ptrdiff_t row = QFW_HAS_FLOAT_RUNS ? l->axis * l->inner : qfw_elements(l);
-    const ptrdiff_t run = QFW_HAS_FLOAT_RUNS ? qfw_run_length(l) : row;
+    const ptrdiff_t alone = QFW_HAS_FLOAT_RUNS ? l->axis * l->inner : qfw_elements(l);
+    const ptrdiff_t run = QFW_HAS_FLOAT_RUNS ? qfw_run_length(l) : alone;
     const ptrdiff_t outer = QFW_HAS_FLOAT_RUNS ? qfw_outer_of(l) : 1;
+    /* Rows of whole runs are one: kernels take several runs at a time. */
+    const bool one = !QFW_DIRECT && run != 0 && alone % run == 0;
+    const ptrdiff_t rows = one ? 1 : outer, row = one ? outer * alone : alone;
     qfw_row_encoding each = {
         (1u << (dst->format.bits - 1)) - 1, how->dynamic != 0, qfw_is_pow2(dst->format.pow2),
         (qfw_rounding)how->rounding,        &how->key,         how->first};
-    for (ptrdiff_t o = 0; o < outer; o++, each.first += (uint64_t)row) {
+    for (ptrdiff_t o = 0; o < rows; o++, each.first += (uint64_t)row) {
         QFW_TRY(QFW_K(kernels, quantize_s8)((const float *)src->codes + o * row, (size_t)row,
                                             (size_t)run, &each, dst->scale + o * qfw_groups(l),
                                             (int8_t *)dst->codes + o * row, saturated));

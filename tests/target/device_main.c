@@ -158,7 +158,7 @@ static void check_row(const motion *c, unsigned number)
     report_check(same, number, c->state ? "with a state" : c->sums ? "sums" : "products");
 }
 
-/* Every length of up to two blocks and more, every shift, and all alignments of the words. */
+/* Every shift, and all alignments of the words. */
 static unsigned check_moves(void)
 {
     unsigned number = 0;
@@ -179,6 +179,13 @@ static unsigned check_moves(void)
             }
         }
     }
+    return number;
+}
+
+/* Every length of up to two blocks and more. */
+static unsigned check_lengths(void)
+{
+    unsigned number = 0;
     for (size_t n = 0; n <= MOST_ROW; n++) {
         for (int kind = 0; kind < 12; kind++, number++) {
             const motion c = {n,
@@ -197,6 +204,30 @@ static unsigned check_moves(void)
     return number;
 }
 
+/* Terms about the bounds up to which a step is a byte, and those up to which nothing is held. */
+static unsigned check_bounds(void)
+{
+    static const int32_t codes[] = {1, -2, 26, 35, 64, -127, -128};
+    unsigned number = 0;
+    for (int32_t shift = -2; shift < 21; shift++) {
+        for (int32_t of_v = -7; of_v < 1; of_v++) {
+            for (int kind = 0; kind < 7; kind++, number++) {
+                const bool sums = number % 3 == 2;
+                const motion c = {1 + number % MOST_ROW,
+                                  (ptrdiff_t)(number % 11),
+                                  sums ? 5 + shift : codes[kind],
+                                  coef(number % 2 == 0 ? 65535 : 33000, shift),
+                                  coef(number % 5 == 0 ? 65535 : 37000, of_v),
+                                  coef(52001, shift + kind - 3),
+                                  sums,
+                                  true};
+                check_row(&c, number);
+            }
+        }
+    }
+    return number;
+}
+
 int main(void)
 {
     report_suite("products");
@@ -205,6 +236,10 @@ int main(void)
     report_suite_end(check_sums());
     report_suite("moves");
     report_suite_end(check_moves());
+    report_suite("lengths");
+    report_suite_end(check_lengths());
+    report_suite("bounds");
+    report_suite_end(check_bounds());
     report_exit();
     return 1;
 }

@@ -105,11 +105,38 @@ static void check_largest(const qfw_kernels *fast, const qfw_kernels *slow, sour
                  "largest_s32, by all");
 }
 
+static void check_differences(const qfw_kernels *fast, const qfw_kernels *slow, source *s,
+                              unsigned n)
+{
+    int16_t a[TAILS], b[TAILS];
+    int32_t d[2][TAILS];
+    qfw_wide sum[2] = {{3, 5}, {3, 5}};
+    const uint32_t most = 1 + below(s, 0x8000);
+    float of_a = scale(s, below(s, 4) != 0), of_b = scale(s, below(s, 4) != 0);
+    of_b = below(s, 4) == 0 ? of_a : of_b;
+    const float to = of_a > of_b ? of_a : of_b;
+    const qfw_ratio ratio_a = qfw_ratio_of(of_a, to, 16), ratio_b = qfw_ratio_of(of_b, to, 16);
+    for (unsigned i = 0; i < n; i++) { /* up to the ends, and beyond them */
+        a[i] =
+            (int16_t)(below(s, 7) == 0 ? INT16_MIN : (int32_t)below(s, 2 * most) - (int32_t)most);
+        b[i] =
+            (int16_t)(below(s, 7) == 0 ? INT16_MAX : (int32_t)below(s, 2 * most) - (int32_t)most);
+    }
+    const uint32_t found = fast->differences_s16(a, b, n, &ratio_a, &ratio_b, d[0], &sum[0]);
+    const uint32_t known = slow->differences_s16(a, b, n, &ratio_a, &ratio_b, d[1], &sum[1]);
+    report_check(found == known, n, "differences_s16, absmax");
+    report_check(same(d[0], d[1], n * sizeof *d[0]), n, "differences_s16");
+    report_check(qfw_wide_f32(&sum[0]) == qfw_wide_f32(&sum[1]) && sum[0].high == sum[1].high &&
+                     sum[0].low == sum[1].low,
+                 n, "differences_s16, squares");
+}
+
 int main(void)
 {
     run("update_singles", check_singles, 60);
     run("singles_s8", check_encode, 60);
     run("largest_s32", check_largest, 60);
+    run("differences_s16", check_differences, 60);
     report_exit();
     return 1;
 }
