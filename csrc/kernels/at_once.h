@@ -12,6 +12,12 @@
 bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio, const qfw_code_rule *rule,
                       uint32_t most, int8_t *codes);
 
+/* rescale_s8 of numbers of at most `most` in size. */
+enum { QFW_HAS_RESCALE_MOST = QFW_DIRECT };
+uint32_t qfw_rescale_s8_most(const int32_t *a, size_t n, const qfw_ratio *ratio,
+                             const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
+                             uint32_t most, int8_t *codes);
+
 /* What finish_s32 and, with a ratio a column (four parts of n words), rescale_rows make of rows of
  * sums, as bytes; acc stays as it is. finish->absmax may be NULL: nobody asks for it. False, and nothing
  * is written, where it does not do these. */
@@ -32,6 +38,15 @@ size_t qfw_floats_within(const float *x, size_t n, float s, int8_t *codes);
 static inline size_t qfw_largest_of_fours(const float *x, size_t n, uint32_t *twice)
 {
     (void)x, (void)n, (void)twice;
+    return 0;
+}
+
+enum { QFW_HAS_RESCALE_MOST = 0 };
+static inline uint32_t qfw_rescale_s8_most(const int32_t *a, size_t n, const qfw_ratio *ratio,
+                                           const qfw_code_rule *rule, const qfw_key *key,
+                                           uint64_t first, uint32_t most, int8_t *codes)
+{
+    (void)a, (void)n, (void)ratio, (void)rule, (void)key, (void)first, (void)most, (void)codes;
     return 0;
 }
 
@@ -79,7 +94,13 @@ static inline uint32_t qfw_rescale_known(const qfw_kernels *kernels, const int32
 {
     const bool within = QFW_HAS_NEAREST_S8 && absmax != NULL &&
                         qfw_codes_within(a, n, ratio, rule, absmax[at], codes);
-    return within ? 0 : QFW_K(kernels, rescale_s8)(a, n, ratio, rule, key, first, codes);
+    if (within) {
+        return 0;
+    }
+    if (QFW_HAS_RESCALE_MOST && (!QFW_HAS_ANY_CONVERT || absmax != NULL)) {
+        return qfw_rescale_s8_most(a, n, ratio, rule, key, first, absmax[at], codes);
+    }
+    return QFW_K(kernels, rescale_s8)(a, n, ratio, rule, key, first, codes);
 }
 
 #endif

@@ -104,22 +104,31 @@ static uint32_t random_codes(const int32_t *a, size_t n, const qfw_ratio *ratio,
 }
 
 /* Of all numbers -2^31 alone is beyond a limit of 31 bits. */
-uint32_t qfw_rescale_s8_dsp(const int32_t *a, size_t n, const qfw_ratio *ratio,
-                            const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
-                            int8_t *codes)
+uint32_t qfw_rescale_s8_most(const int32_t *a, size_t n, const qfw_ratio *ratio,
+                             const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
+                             uint32_t most, int8_t *codes)
 {
     const int32_t q = rule->qmax;
     dsp_ratio r;
     const bool even = rule->zp == 0 && rule->qmin == -q;
     const bool plain = dsp_takes(ratio->mult, ratio->up, ratio->down, 32, &r);
     if (even && rule->rounding == QFW_STOCHASTIC &&
-        (plain || (ratio->up == 0 && ratio->down < 31 && qfw_absmax_s32_dsp(a, n) <= INT32_MAX))) {
+        (plain || (ratio->up == 0 && ratio->down < 31 && most <= INT32_MAX))) {
         return random_codes(a, n, ratio, q, key, first, codes);
     }
     if (QFW_HAS_NEAREST_S8 && even && rule->rounding == QFW_HALF_AWAY) {
         return plain ? nearest(a, n, &r, q, codes) : nearest_lifted(a, n, ratio, q, codes);
     }
     return qfw_rescale_s8_scalar(a, n, ratio, rule, key, first, codes);
+}
+
+uint32_t qfw_rescale_s8_dsp(const int32_t *a, size_t n, const qfw_ratio *ratio,
+                            const qfw_code_rule *rule, const qfw_key *key, uint64_t first,
+                            int8_t *codes)
+{
+    const bool asked = rule->rounding == QFW_STOCHASTIC && ratio->up == 0;
+    const uint32_t most = asked ? qfw_absmax_s32_dsp(a, n) : UINT32_MAX;
+    return qfw_rescale_s8_most(a, n, ratio, rule, key, first, most, codes);
 }
 
 /* ---- where no code can leave its range ---- */

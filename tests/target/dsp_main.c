@@ -152,6 +152,11 @@ static void check_bytes(source *s, size_t n, unsigned number)
     const uint32_t told = qfw_rescale_s8_scalar(a, n, &ratio, &rule, &key, first, x);
     const uint32_t out = qfw_rescale_s8_dsp(a, n, &ratio, &rule, &key, first, y);
     report_check(memcmp(x, y, sizeof x) == 0 && told == out, number, "rescale_s8");
+    const uint32_t most = below(s, 2) == 0 ? qfw_absmax_s32_dsp(a, n) : UINT32_C(1) << 31;
+    memset(y, 0x55, sizeof y);
+    report_check(qfw_rescale_s8_most(a, n, &ratio, &rule, &key, first, most, y) == told &&
+                     memcmp(x, y, sizeof x) == 0,
+                 number, "rescale_s8, at most");
     report_check(qfw_absmax_s32_scalar(a, n) == qfw_absmax_s32_dsp(a, n), number, "absmax_s32");
 }
 
