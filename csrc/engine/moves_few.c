@@ -30,11 +30,13 @@ static uint32_t move_row(const qfw_job *j, const qfw_stretch *s, const qfw_move 
     qfw_row row = {NULL, sums, v, (size_t)s->n, s->at, 0, 31};
     int8_t *m = (int8_t *)j->param->t.codes + s->at;
     if (has_state) {
-        const qfw_pace of_m = {&move->g, &move->v, &j->key};
-        const qfw_pace of_v = {&of_state->g, &of_state->v, &j->state_key};
+        const qfw_pace of_m = {qfw_slope_of(&move->g), qfw_slope_of(&move->v), &j->key};
+        const qfw_pace of_v = {qfw_slope_of(&of_state->g), qfw_slope_of(&of_state->v),
+                               &j->state_key};
         return qfw_move_both(m, v, &row, &of_m, &of_v);
     }
-    return qfw_move_row(m, &row, &move->g, &move->v, &j->key, false);
+    const qfw_pace of = {qfw_slope_of(&move->g), 0, &j->key};
+    return qfw_move_row(m, &row, &of);
 }
 
 static uint32_t move_any(qfw_job *j, const qfw_stretch *s, const qfw_move *move,

@@ -7,24 +7,15 @@
 #include "engine/rescale.h"
 #include "kernels/moved.h"
 
-/* qfw_coef_of, for what is done for every row. */
-QFW_INLINE void find_coef(float top, float to, int32_t frac, bool wide, qfw_coef *k)
+/* A coefficient of Sym(8): top over the scale `to`. */
+QFW_INLINE qfw_slope slope_of(float top, float to)
 {
-    int32_t right = 0, left = 0;
-    k->mu = k->limit = 0;
-    if (qfw_bits_f32(top) != 0) {
-        const float v = QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to);
-        loop_coef_of(v, frac, wide ? 63 : 31, &k->mu, &k->limit, &right, &left);
-    }
-    k->right = (uint8_t)right;
-    k->left = (uint8_t)left;
+    return qfw_bits_f32(QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to));
 }
 
 qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
 {
-    qfw_coef k;
-    find_coef(top, to, frac, wide, &k);
-    return k;
+    return moved_coef(slope_of(top, to), frac, wide ? 63 : 31);
 }
 
 /* Bits that a step of Sym(8), of Sym(16) has more than its code. */
@@ -79,7 +70,7 @@ bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bi
         v->soft_v = qfw_soft_factor_of(f.step_v);
         v->state_g = f.state_g;
         v->of_state = qfw_coef_mul(f.state_g, sigma);
-        v->own = qfw_coef_of(f.state_v, 1.0f, FRAC, false);
+        v->own = slope_of(f.state_v, 1.0f);
         v->key = qfw_key_of(call, s->state);
         s->v = v;
     }
@@ -164,7 +155,8 @@ static ptrdiff_t scale_of(const qfw_operand *t, ptrdiff_t row)
 }
 
 /* Begins scale `at` by the row's own gradient, if it has no range. */
-static void begin(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t at, float c)
+static QFW_COLD void begin(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t at,
+                           float c)
 {
     if (!qfw_has_no_range(t, at)) {
         return;
@@ -180,8 +172,8 @@ static void begin(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrd
 }
 
 /* The scale of a row, which begins by its own gradient; one of all rows has begun. */
-static inline ptrdiff_t begun(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t o,
-                              float c)
+QFW_INLINE ptrdiff_t begun(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t o,
+                           float c)
 {
     const ptrdiff_t at = scale_of(t, o);
     if (is_one(t->t.scale[at]) && t->scales == s->rows) {
@@ -207,10 +199,9 @@ QFW_INLINE void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
 {
     const ptrdiff_t at = begun(s, s->param, r, o, s->step_g);
     const float s_w = s->param->t.scale[at];
-    qfw_coef g;
-    find_coef(s->of_param, s_w, FRAC, true, &g);
+    const qfw_pace of = {slope_of(s->of_param, s_w), 0, &s->key};
     int8_t *m = (int8_t *)s->param->t.codes + r->first;
-    flag(s, at, qfw_move_row(m, r, &g, &g, &s->key, false));
+    flag(s, at, qfw_move_row(m, r, &of));
 }
 
 /* Row o of the parameter and of the state, whose part in both is as it was. Without an error the
@@ -231,12 +222,10 @@ static void move_both(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row *r)
     int8_t *m = (int8_t *)s->param->t.codes + r->first;
     int8_t *v = (int8_t *)s->state->t.codes + r->first;
     r->v = v;
-    qfw_coef by_v, g, g_v;
-    /* codes that begin are 0 */
-    find_coef(begins ? 0.0f : by_state(s, s_v), s_w, FRAC, false, &by_v);
-    find_coef(moves ? s->of_param : 0.0f, s_w, FRAC, true, &g);
-    find_coef(moves ? s->v->of_state : 0.0f, s_v, FRAC, true, &g_v);
-    const qfw_pace of_m = {&g, &by_v, &s->key}, of_v = {&g_v, &s->v->own, &s->v->key};
+    /* codes that begin are 0; without an error there is no gradient */
+    const qfw_slope by_v = begins ? 0 : slope_of(by_state(s, s_v), s_w);
+    const qfw_pace of_m = {moves ? slope_of(s->of_param, s_w) : 0, by_v, &s->key};
+    const qfw_pace of_v = {moves ? slope_of(s->v->of_state, s_v) : 0, s->v->own, &s->v->key};
     const uint32_t out = qfw_move_both(m, v, r, &of_m, &of_v);
     flag(s, at_w, out & 1u);
     flag(s, s->param->scales + at_v, out >> 1);
@@ -293,34 +282,44 @@ static int16_t held(int32_t v, int32_t *out)
     return (int16_t)v;
 }
 
-/* A code's term: |code| mu < 2^23 of an error; of a sum in 64 bits. */
-static int32_t term_of(int32_t code, const qfw_coef *k, bool wide)
+/* A code's term, in steps with `frac` bits. Of fewer than 13 bits |code mu| < 2^28; what is to be moved down
+ * then needs no clamp, and hardly ever what is to be moved up. */
+static QFW_NOINLINE int32_t term_of(int32_t code, qfw_slope k, int32_t frac)
 {
-    return wide ? loop_wide_term(code, k) : loop_term(code, k);
+    const int32_t mu = (int32_t)(k >> 8 & 0x7FFFu) | 0x8000, lift = (int32_t)(k >> 23) - 142 + frac;
+    if (k != 0 && qfw_abs32(code) < 1u << 12) {
+        const int32_t v = code * mu;
+        if (lift <= 0) {
+            return v >> (lift > -31 ? -lift : 31);
+        }
+        if (lift < 28 && qfw_abs32(v) <= 1u << (28 - lift)) {
+            return v * (1 << lift);
+        }
+    }
+    const qfw_coef any = moved_coef(k, frac, 63);
+    return loop_wide_term(code, &any);
 }
 
-/* The state of element i moves, by itself with the coefficient `own`, and by the gradient g; what it was
- * adds to the step y of the parameter. */
-static int32_t with_state(qfw_step_rows *s, ptrdiff_t i, int32_t g, bool wide, int32_t y,
-                          uint32_t u)
+/* The state of element i moves, by itself at the slope `own`, and by the gradient g; what it was adds to the
+ * step y of the parameter. */
+static int32_t with_state(qfw_step_rows *s, ptrdiff_t i, int32_t g, int32_t y, uint32_t u)
 {
+    const qfw_state_rows *of = s->v;
     const ptrdiff_t at = scale_of(s->state, i);
     int8_t *v = (int8_t *)s->state->t.codes + i;
+    const int32_t was = *v;
     uint32_t out = 0;
-    if (g != 0 && s->state->scales == s->rows && is_without_range(s->state, at)) {
-        start(s, s->state, at, qfw_abs32(g), s->v->state_g);
+    if (g != 0 && was == 0 && s->state->scales == s->rows && is_without_range(s->state, at)) {
+        start(s, s->state, at, qfw_abs32(g), of->state_g);
     }
-    const float s_v = s->state->t.scale[at], s_w = s->param->t.scale[0];
-    int32_t y_v = loop_term(*v, &s->v->own);
-    if (*v != 0) {
-        qfw_coef by_v;
-        find_coef(by_state(s, s_v), s_w, BIAS_FRAC, false, &by_v);
-        y += loop_term(*v, &by_v);
+    const float s_v = s->state->t.scale[at];
+    int32_t y_v = 0;
+    if (was != 0) {
+        y += term_of(was, slope_of(by_state(s, s_v), s->param->t.scale[0]), BIAS_FRAC);
+        y_v = term_of(was, of->own, FRAC);
     }
     if (g != 0) {
-        qfw_coef k;
-        find_coef(s->v->of_state, s_v, FRAC, wide, &k);
-        y_v += term_of(g, &k, wide);
+        y_v += term_of(g, slope_of(of->of_state, s_v), FRAC);
     }
     moved_hold(v, loop_round(y_v, FRAC, QFW_STOCHASTIC, u), &out);
     flag(s, s->param->scales + at, out);
@@ -339,7 +338,7 @@ static void start_biases(const qfw_step_rows *s, const qfw_operand *t, const int
 
 /* Elements i .. end - 1, which have the words of one block. One whose error and state are 0 stays. */
 QFW_INLINE int32_t move_block(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, const int8_t *e,
-                              const int32_t *sums, const qfw_coef *k)
+                              const int32_t *sums, qfw_slope k)
 {
     const bool has_state = QFW_HAS_STATE && s->state != NULL;
     const bool wide = QFW_HAS_ANY_MOVE && e == NULL;
@@ -353,8 +352,8 @@ QFW_INLINE int32_t move_block(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, cons
         const bool moves_on = has_state && ((const int8_t *)s->state->t.codes)[i] != 0;
         const int32_t g = wide ? sums[i] : e[i];
         if (g != 0 || moves_on) {
-            int32_t y = term_of(g, k, wide);
-            y = has_state ? with_state(s, i, g, wide, y, w_v.u) : y;
+            int32_t y = g != 0 ? term_of(g, k, BIAS_FRAC) : 0;
+            y = has_state ? with_state(s, i, g, y, w_v.u) : y;
             const int32_t by = loop_round(y, BIAS_FRAC, QFW_STOCHASTIC, w.u);
             m[i] = held(m[i] - by, &out);
         }
@@ -368,12 +367,11 @@ void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums)
     if (QFW_HAS_STATE && s->state != NULL) {
         start_biases(s, s->state, e, sums, s->v->state_g);
     }
-    const bool wide = QFW_HAS_ANY_MOVE && e == NULL;
-    const qfw_coef k = qfw_coef_of(s->of_param, s->param->t.scale[0], BIAS_FRAC, wide);
+    const qfw_slope k = slope_of(s->of_param, s->param->t.scale[0]);
     int32_t out = 0;
     for (ptrdiff_t i = 0, end; i < s->rows; i = end) {
         end = i + (ptrdiff_t)moved_count(i, (size_t)(s->rows - i));
-        out |= move_block(s, i, end, e, sums, &k);
+        out |= move_block(s, i, end, e, sums, k);
     }
     flag(s, 0, out != 0 ? 1 : 0);
 }

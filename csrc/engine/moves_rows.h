@@ -4,6 +4,7 @@
 
 #include "base/soft.h"
 #include "engine/engine.h"
+#include "kernels/moved.h"
 
 /* The factors of this update, lr in those of the parameter, that of all gradients in those of g. */
 typedef struct {
@@ -18,10 +19,10 @@ qfw_factors qfw_factors_of(const qfw_call *call, float clip);
  * its factor. */
 qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide);
 
-/* Of a state: factors, and the coefficient of its own part in itself. */
+/* Of a state: factors, and the slope of its own part in itself. */
 typedef struct {
     float step_v, state_g, of_state; /* the last: sigma times state_g */
-    qfw_coef own;
+    qfw_slope own;
     qfw_key key;
     qfw_soft_factor soft_v; /* step_v, for integers */
 } qfw_state_rows;

@@ -37,19 +37,21 @@ static inline uint32_t move_small(int8_t *to, const int8_t *x, const int8_t *v, 
     return out;
 }
 
-uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef *v,
-                      const qfw_key *key, bool anew)
+/* What moves is a state, r->v, if it begins anew. */
+static uint32_t move_codes(int8_t *to, qfw_row *r, const qfw_pace *of, bool anew)
 {
     const bool has_state = QFW_HAS_STATE && r->v != NULL;
-    const bool small = r->x != NULL && fits(g, moved_bits(r)) && (!has_state || fits(v, 7));
-    const factor of_g = factor_of(g, small ? r->code : 0), of_v = factor_of(v, small ? 1 : 0);
+    const qfw_coef g = moved_coef(of->g, MOVED_FRAC, 63),
+                   v = moved_coef(has_state ? of->v : 0, MOVED_FRAC, 31);
+    const bool small = r->x != NULL && fits(&g, moved_bits(r)) && (!has_state || fits(&v, 7));
+    const factor of_g = factor_of(&g, small ? r->code : 0), of_v = factor_of(&v, small ? 1 : 0);
     uint32_t out = 0;
     for (size_t i = 0, n; i < r->n; i += n) {
         const ptrdiff_t at = r->first + (ptrdiff_t)i;
-        const qfw_words w = moved_words(key, at);
+        const qfw_words w = moved_words(of->key, at);
         n = moved_count(at, r->n - i);
         if (!small) {
-            out |= moved_one_by_one(to, r, i, i + n, g, v, w, anew);
+            out |= moved_one_by_one(to, r, i, i + n, &g, &v, w, anew);
         } else if (!has_state) {
             out |= move_small(to + i, r->x + i, NULL, n, of_g, of_v, w, false, false);
         } else if (anew) {
@@ -61,10 +63,15 @@ uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef 
     return out;
 }
 
+uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_pace *of)
+{
+    return move_codes(to, r, of, false);
+}
+
 uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v)
 {
-    const uint32_t out = qfw_move_row(m, r, of_m->g, of_m->v, of_m->key, false);
-    return out | qfw_move_row(v, r, of_v->g, of_v->v, of_v->key, true) << 1;
+    const uint32_t out = move_codes(m, r, of_m, false);
+    return out | move_codes(v, r, of_v, true) << 1;
 }
 
 #else

@@ -16,21 +16,30 @@ typedef struct {
     int32_t code, bits; /* |code| <= 2^7 */
 } qfw_row;
 
-/* to[i] less a step, or as a state does, that step: y is the sum of the gradient's and the state's term
- * (g, and v where there is a state), rounded stochastically by the words of `key`. Sym(8).
- *   anew    to is the state, r->v
- *   r->bits may become what the sums have
- *   returns 1 if a value was outside -128 .. 127 */
-uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef *v,
-                      const qfw_key *key, bool anew);
+/* A coefficient of terms (docs/numerics.md section 17), as the bits of a float in steps of a code: 0, or
+ * normal and positive. 16 bits of its mantissa count. */
+typedef uint32_t qfw_slope;
 
-/* The coefficients and the words of a row. */
+static inline qfw_slope qfw_slope_of(const qfw_coef *k)
+{
+    const uint32_t mu = (uint32_t)k->mu, exp = (uint32_t)(122 + k->left - k->right);
+    return mu == 0 ? 0 : exp << 23 | (mu & 0x7FFFu) << 8;
+}
+
+/* The slopes of a row, of the gradient's and of the state's codes, and its words. */
 typedef struct {
-    const qfw_coef *g, *v;
+    qfw_slope g, v;
     const qfw_key *key;
 } qfw_pace;
 
-/* A row m of a parameter, and its state v, which r->v is: both by what the state was.
+/* to[i] less a step: y is the gradient's term, rounded stochastically. Sym(8).
+ *   r->v    NULL
+ *   r->bits may become what the sums have
+ *   returns 1 if a value was outside -128 .. 127 */
+uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_pace *of);
+
+/* A row m of a parameter, and its state v, which r->v is: both by what the state was, y being a sum of two
+ * terms. A state becomes its step.
  *   returns 1 if a value of m was outside -128 .. 127, plus 2 if one of v was */
 uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m,
                        const qfw_pace *of_v);
@@ -68,6 +77,28 @@ static inline int32_t moved_bits(const qfw_row *r)
 {
     const uint32_t size = qfw_abs32(r->code);
     return r->x == NULL ? r->bits : 7 + (size > 1 ? qfw_msb64(2 * size - 1) : 0);
+}
+
+/* What terms of codes in steps of 2^-20 are multiplied by, and moved up by after. */
+static inline int32_t moved_mu(qfw_slope slope)
+{
+    return slope == 0 ? 0 : (int32_t)(slope >> 8 & 0x7FFFu) | 0x8000;
+}
+
+static inline int32_t moved_lift(qfw_slope slope)
+{
+    return (int32_t)(slope >> 23) - 122;
+}
+
+/* The same of steps with `frac` bits as a coefficient, a shift being at most `last`. */
+static inline qfw_coef moved_coef(qfw_slope slope, int32_t frac, int32_t last)
+{
+    qfw_coef k;
+    int32_t right, left;
+    loop_coef_of(qfw_from_bits_f32(slope), frac, last, &k.mu, &k.limit, &right, &left);
+    k.right = (uint8_t)right;
+    k.left = (uint8_t)left;
+    return k;
 }
 
 /* Whether terms of codes up to 2^bits are at most 2^28, and so need no clamp: mu < 2^16. */

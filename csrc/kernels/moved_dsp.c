@@ -5,13 +5,7 @@
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Coefficients of instructions that multiply: the term of a byte is (g x) >> 16, or 2^8 times that, that
- * of a sum ((sum << up) g) >> 32. */
-typedef struct {
-    int32_t g;
-    uint32_t up;
-    bool large; /* 2^8 times */
-} factor;
+/* The term of a byte is (g x) >> 16, or 2^8 times that, that of a sum ((sum << up) g) >> 32. */
 
 /* How bytes move. */
 typedef struct {
@@ -94,11 +88,10 @@ static inline int32_t word(uint32_t u)
 }
 
 /* The same by sums. */
-static uint32_t sums_alone(int8_t *to, const int32_t *sum, const int8_t *end, const factor *f,
-                           qfw_words w)
+static uint32_t sums_alone(int8_t *to, const int32_t *sum, const int8_t *end, int32_t g,
+                           uint32_t up, qfw_words w)
 {
-    const uint32_t up = f->up, step = w.step;
-    const int32_t g = f->g;
+    const uint32_t step = w.step;
     uint32_t u = w.u, out = 0;
     for (; to < end; to += 4, sum += 4, u += step) {
         const int32_t y0 = dsp_most(sum[0], up, g, word(u));
@@ -117,32 +110,45 @@ static uint32_t sums_alone(int8_t *to, const int32_t *sum, const int8_t *end, co
     return out;
 }
 
-/* Fewer than four, or all of a row that instructions do not take. */
-static __attribute__((noinline)) uint32_t move_rest(int8_t *to, const qfw_row *r,
-                                                    const qfw_pace *of, size_t from, size_t end,
-                                                    bool anew)
+/* All of a row that instructions do not take, code by code. */
+static QFW_COLD uint32_t move_all(int8_t *to, const qfw_row *r, const qfw_pace *of, bool anew)
 {
-    const qfw_words w = moved_words(of->key, r->first + (ptrdiff_t)from);
-    return moved_one_by_one(to, r, from, end, of->g, of->v, w, anew);
-}
-
-static __attribute__((noinline)) uint32_t move_all(int8_t *to, const qfw_row *r, const qfw_pace *of,
-                                                   bool anew)
-{
+    const qfw_coef g = moved_coef(of->g, MOVED_FRAC, 63),
+                   v = moved_coef(r->v != NULL ? of->v : 0, MOVED_FRAC, 31);
     uint32_t out = 0;
     for (size_t i = 0, n; i < r->n; i += n) {
-        n = moved_count(r->first + (ptrdiff_t)i, r->n - i);
-        out |= move_rest(to, r, of, i, i + n, anew);
+        const ptrdiff_t at = r->first + (ptrdiff_t)i;
+        n = moved_count(at, r->n - i);
+        out |= moved_one_by_one(to, r, i, i + n, &g, &v, moved_words(of->key, at), anew);
     }
     return out;
 }
 
+/* Fewer than four elements, and others that are 0: `wide` bytes each. */
+typedef struct {
+    uint32_t word[4];
+} four;
+
+QFW_ALWAYS_INLINE void copy_some(void *to, const void *from, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        ((uint8_t *)to)[i] = ((const uint8_t *)from)[i];
+    }
+}
+
+static QFW_NOINLINE four four_of(const void *from, size_t size)
+{
+    four f = {{0, 0, 0, 0}};
+    copy_some(f.word, from, size);
+    return f;
+}
+
 /* ---- factors ---- */
 
-/* |code mu| < 2^bits, mu < 2^16. */
-static int32_t bits_of_factor(int32_t code)
+/* |code mu| < 2^bits, mu < 2^16; code not 0. */
+static inline int32_t bits_of_factor(int32_t code)
 {
-    return code == 0 ? 0 : 17 + qfw_msb64(qfw_abs32(code));
+    return 17 + qfw_msb64(qfw_abs32(code));
 }
 
 /* The row's sums are within -2^bits .. 2^bits - 1, and not 2^(bits - 1). */
@@ -157,74 +163,85 @@ static int32_t bits_of(const qfw_row *r)
 
 /* Whether bytes have terms of at most 2^most, most <= 30, |code mu| < 2^bits; large: 2^8 times them are
  * multiplied. */
-QFW_ALWAYS_INLINE bool find_bytes(const qfw_row *r, const qfw_coef *g, int32_t bits, int32_t lift,
-                                  bool large, int32_t most, factor *f)
+QFW_ALWAYS_INLINE bool find_bytes(int32_t code, qfw_slope g, int32_t bits, int32_t lift, bool large,
+                                  int32_t most, int32_t *to)
 {
     const int32_t left = lift + (large ? 8 : 16);
-    f->large = large;
-    f->g = (int32_t)((uint32_t)(r->code * g->mu) << (left & 31));
+    *to = (int32_t)((uint32_t)(code * moved_mu(g)) << (left & 31));
     return left >= 0 && bits + 7 + lift <= most;
 }
 
-/* Whether sums have; few: sums of 16 bits, which are multiplied as bytes are. */
-QFW_ALWAYS_INLINE bool find_sums(const qfw_row *r, const qfw_coef *g, int32_t lift, bool few,
-                                 int32_t most, factor *f)
+/* Whether sums have, as ((sum << up) g) >> 32; few: sums of 16 bits, which are multiplied as bytes are. */
+QFW_ALWAYS_INLINE bool find_sums(int32_t bits, qfw_slope g, int32_t lift, bool few, int32_t most,
+                                 int32_t *to, uint32_t *up)
 {
     const int32_t all = lift + (few ? 16 : 32), of_g = all < 15 ? all : 15;
-    f->up = (uint32_t)(all - of_g);
-    f->g = (int32_t)((uint32_t)g->mu << (of_g & 31));
-    return all >= 0 && r->bits + all - of_g <= 30 && r->bits + 16 + lift <= most;
+    *up = (uint32_t)(all - of_g);
+    *to = (int32_t)((uint32_t)moved_mu(g) << (of_g & 31));
+    return all >= 0 && bits + all - of_g <= 30 && bits + 16 + lift <= most;
 }
 
 /* What codes of a state are multiplied by, 2^8 times them: terms of at most 2^most. mu < 2^16. */
-static bool find_mu(const qfw_coef *v, int32_t most, int32_t *to)
+QFW_ALWAYS_INLINE bool find_mu(qfw_slope v, int32_t most, int32_t *to)
 {
-    const int32_t left = 8 + v->left - v->right;
-    *to = (int32_t)((uint32_t)v->mu << (left & 31));
-    return left >= 0 && left + 15 <= most;
+    const int32_t left = v == 0 ? 0 : 8 + moved_lift(v);
+    *to = (int32_t)((uint32_t)moved_mu(v) << (left & 31));
+    return (uint32_t)left <= (uint32_t)(most - 15);
 }
 
 /* ---- alone ---- */
 
 /* Whether terms are at most 2^30, so that a step has 7 bits. */
-static bool find_alone(const qfw_row *r, const qfw_coef *g, factor *f)
+static bool find_alone(const qfw_row *r, qfw_slope g, int32_t *to, uint32_t *up, bool *large)
 {
-    const int32_t lift = g->left - g->right + ALONE_FRAC - MOVED_FRAC;
+    const int32_t lift = moved_lift(g) + ALONE_FRAC - MOVED_FRAC;
     if (QFW_HAS_ANY_MOVE && r->x == NULL) {
-        return find_sums(r, g, lift, false, 30, f);
+        return find_sums(r->bits, g, lift, false, 30, to, up);
     }
     const int32_t bits = bits_of_factor(r->code);
-    return find_bytes(r, g, bits, lift, bits + lift > 15, 30, f);
+    *large = bits + lift > 15;
+    return find_bytes(r->code, g, bits, lift, *large, 30, to);
 }
 
-uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_coef *g, const qfw_coef *v,
-                      const qfw_key *key, bool anew)
+/* n elements of one block, four at a time. */
+QFW_INLINE uint32_t move_alone(int8_t *to, const void *x, size_t n, bool sums, bool large,
+                               uint32_t up, const bytes *b)
 {
-    const qfw_pace of = {g, v, key};
-    const bool sums = QFW_HAS_ANY_MOVE && r->x == NULL, has_state = QFW_HAS_STATE && r->v != NULL;
-    factor f;
-    uint32_t out = 0;
-    bool fast = !has_state && find_alone(r, g, &f);
-    if (sums && !has_state && !fast) {
+    return sums    ? sums_alone(to, x, to + n, b->g, up, b->w)
+           : large ? bytes_up_alone(to, x, to + n, b)
+                   : bytes_alone(to, x, to + n, b);
+}
+
+uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_pace *of)
+{
+    const bool sums = QFW_HAS_ANY_MOVE && r->x == NULL;
+    const uint8_t *x = sums ? (const void *)r->sums : (const void *)r->x;
+    const size_t wide = sums ? sizeof *r->sums : 1;
+    bool large = false;
+    uint32_t up = 0, out = 0;
+    bytes b;
+    bool fast = find_alone(r, of->g, &b.g, &up, &large);
+    if (sums && !fast) {
         r->bits = bits_of(r);
-        fast = find_alone(r, g, &f);
+        fast = find_alone(r, of->g, &b.g, &up, &large);
     }
     if (!fast) {
-        return move_all(to, r, &of, anew);
+        return move_all(to, r, of, false);
     }
     ptrdiff_t at = r->first;
-    for (size_t i = 0, n; i < r->n; i += n, at += (ptrdiff_t)n) {
-        const qfw_words w = moved_words(key, at);
-        n = moved_count(at, r->n - i);
+    for (size_t left = r->n, n; left > 0; left -= n, at += (ptrdiff_t)n, to += n, x += n * wide) {
+        b.w = moved_words(of->key, at);
+        n = moved_count(at, left);
         const size_t most = QFW_HAS_RESTS ? n & ~(size_t)3 : n;
-        const bytes b = {f.g, w};
-        if (sums) {
-            out |= sums_alone(to + i, r->sums + i, to + i + most, &f, w);
-        } else if (most != 0) {
-            out |= (f.large ? bytes_up_alone : bytes_alone)(to + i, r->x + i, to + i + most, &b);
+        if (most != 0) {
+            out |= move_alone(to, x, most, sums, large, up, &b);
         }
         if (most < n) {
-            out |= move_rest(to, r, &of, i + most, i + n, anew);
+            four m = four_of(to + most, n - most);
+            const four by = four_of(x + most * wide, (n - most) * wide);
+            b.w.u = qfw_add32(b.w.u, qfw_mul32(b.w.step, (uint32_t)most));
+            out |= move_alone((int8_t *)m.word, by.word, 4, sums, large, up, &b);
+            copy_some(to + most, m.word, n - most);
         }
     }
     return out != 0 ? 1u : 0u;
@@ -236,81 +253,116 @@ typedef uint32_t mover(int8_t *m, int8_t *v, const void *x, const both *b);
 
 /* Terms of the state are at most 2^28 each, and steps are held. Those of the parameter: at most 2^25 of x
  * and 2^26 of v, so that steps are bytes; or `far` 2^28 each. NULL: one is beyond. */
-static mover *find_both(const qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v, bool far,
-                        both *b)
+enum { NEAR_G = 25, NEAR_MU = 26, MOST = 28 };
+
+/* By bytes, an error not 0. */
+QFW_ALWAYS_INLINE mover *find_products(const qfw_row *r, qfw_slope g, qfw_slope g_v, bool far,
+                                       both *b)
 {
-    enum { G = 25, MU = 26, HELD = 28 };
-    const qfw_coef *g = of_m->g, *g_v = of_v->g;
-    const int32_t lift = g->left - g->right, lift_v = g_v->left - g_v->right;
-    const int32_t most = far ? HELD : G;
-    const bool states =
-        find_mu(of_m->v, far ? HELD : MU, &b->mu) && find_mu(of_v->v, HELD, &b->mu_v);
-    mover *move;
-    factor f = {0, 0, false}, f_v = f;
-    bool fast;
-    if (QFW_HAS_ANY_MOVE && r->x == NULL) {
-        const bool few =
-            !far && r->bits <= 15 && lift < 0 && lift_v < 0 && lift >= -16 && lift_v >= -16;
-        fast = find_sums(r, g, lift, few, most, &f) && find_sums(r, g_v, lift_v, few, HELD, &f_v);
-        move = far ? far_sums : few ? both_few : both_sums;
-        b->up = f.up;
-        b->up_v = f_v.up;
-    } else {
-        const int32_t bits = bits_of_factor(r->code);
-        const bool up_v = lift_v >= -8, up = far ? up_v && lift >= -8 : bits + lift > 15;
-        const bool low = bits + lift <= 15 && bits + lift_v <= 15;
-        fast = (up ? up_v : !far || low) && find_bytes(r, g, bits, lift, up, most, &f) &&
-               find_bytes(r, g_v, bits, lift_v, far ? up : up_v, HELD, &f_v);
-        move = far ? up ? far_up : far_low : up ? both_up : up_v ? state_up : both_low;
-        b->up = b->up_v = 0;
+    const int32_t code = r->code, bits = bits_of_factor(code), most = far ? MOST : NEAR_G;
+    const int32_t lift = moved_lift(g), lift_v = moved_lift(g_v);
+    const bool up_v = lift_v >= -8, up = far ? up_v && lift >= -8 : bits + lift > 15;
+    const bool low = bits + lift <= 15 && bits + lift_v <= 15;
+    const bool fast = (up ? up_v : !far || low) &&
+                      find_bytes(code, g, bits, lift, up, most, &b->g) &&
+                      find_bytes(code, g_v, bits, lift_v, far ? up : up_v, MOST, &b->g_v);
+    return !fast ? NULL : far ? up ? far_up : far_low : up ? both_up : up_v ? state_up : both_low;
+}
+
+/* By sums. */
+static mover *find_of_sums(const qfw_row *r, qfw_slope g, qfw_slope g_v, bool far, both *b)
+{
+    const int32_t lift = moved_lift(g), lift_v = moved_lift(g_v), most = far ? MOST : NEAR_G;
+    const bool down = lift < 0 && lift >= -16 && lift_v < 0 && lift_v >= -16;
+    const bool few = !far && r->bits <= 15 && down;
+    const bool fast = find_sums(r->bits, g, lift, few, most, &b->g, &b->up) &&
+                      find_sums(r->bits, g_v, lift_v, few, MOST, &b->g_v, &b->up_v);
+    return !fast ? NULL : far ? far_sums : few ? both_few : both_sums;
+}
+
+/* Of a row without an error the gradient's slopes do not count. */
+QFW_ALWAYS_INLINE mover *find_both(const qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v,
+                                   bool far, both *b)
+{
+    if (!find_mu(of_m->v, far ? MOST : NEAR_MU, &b->mu) || !find_mu(of_v->v, MOST, &b->mu_v)) {
+        return NULL;
     }
-    b->g = f.g;
-    b->g_v = f_v.g;
-    return states && fast ? move : NULL;
+    if (QFW_HAS_ANY_MOVE && r->x == NULL) {
+        return find_of_sums(r, of_m->g, of_v->g, far, b);
+    }
+    if (r->code == 0) {
+        return far ? far_low : both_low;
+    }
+    return find_products(r, of_m->g, of_v->g, far, b);
+}
+
+static QFW_COLD mover *find_rarely(qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v, both *b)
+{
+    mover *move = NULL;
+    if (QFW_HAS_ANY_MOVE && r->x == NULL) {
+        r->bits = bits_of(r);
+        move = find_both(r, of_m, of_v, false, b);
+    }
+    return move != NULL ? move : find_both(r, of_m, of_v, true, b);
+}
+
+/* The elements beyond fours of a block, n of them. */
+static QFW_NOINLINE uint32_t move_last(int8_t *m, int8_t *v, const void *x, size_t n, size_t wide,
+                                       mover *move, both *b)
+{
+    four of_m = four_of(m, n), of_v = four_of(v, n);
+    const four by = four_of(x, n * wide);
+    b->end = (int8_t *)(of_m.word + 1);
+    const uint32_t out = move((int8_t *)of_m.word, (int8_t *)of_v.word, by.word, b);
+    copy_some(m, of_m.word, n);
+    copy_some(v, of_v.word, n);
+    return out;
 }
 
 /* Block by block; the gradient of a row without one is zeros. */
-static uint32_t move_blocks(int8_t *m, int8_t *v, const qfw_row *r, const qfw_pace *of_m,
-                            const qfw_pace *of_v, mover *move, both *b)
+static __attribute__((flatten)) uint32_t move_blocks(int8_t *m, int8_t *v, const qfw_row *r,
+                                                     const qfw_pace *of_m, const qfw_pace *of_v,
+                                                     mover *move, both *b)
 {
     static const int8_t zeros[32] = {0};
     const bool sums = QFW_HAS_ANY_MOVE && r->x == NULL;
     const int8_t *x = sums ? (const void *)r->sums : r->code == 0 ? zeros : r->x;
     const size_t wide = sums ? sizeof *r->sums : r->code == 0 ? 0 : 1;
+    ptrdiff_t at = r->first;
     uint32_t out = 0;
     b->out = 0;
     dsp_clear_flag();
-    for (size_t i = 0, n; i < r->n; i += n, x += n * wide) {
-        const ptrdiff_t at = r->first + (ptrdiff_t)i;
+    for (size_t left = r->n, n; left > 0; left -= n, at += (ptrdiff_t)n) {
         const qfw_words w = moved_words(of_m->key, at), w_v = moved_words(of_v->key, at);
-        n = moved_count(at, r->n - i);
+        n = moved_count(at, left);
         const size_t most = QFW_HAS_RESTS ? n & ~(size_t)3 : n;
         b->u = w.u;
         b->step = w.step;
         b->u_v = w_v.u;
         b->step_v = w_v.step;
-        b->end = m + i + most;
+        b->end = m + most;
         if (most != 0) {
-            out |= move(m + i, v + i, x, b) & 1u;
+            out |= move(m, v, x, b);
         }
         if (most < n) {
-            out |= move_rest(m, r, of_m, i + most, i + n, false);
-            out |= move_rest(v, r, of_v, i + most, i + n, true) << 1;
+            const uint32_t done = (uint32_t)most;
+            b->u = qfw_add32(w.u, qfw_mul32(w.step, done));
+            b->u_v = qfw_add32(w_v.u, qfw_mul32(w_v.step, done));
+            out |= move_last(m + most, v + most, x + most * wide, n - most, wide, move, b);
         }
+        m += n;
+        v += n;
+        x += n * wide;
     }
-    return out | dsp_flag() << 1;
+    return (out & 1u) | dsp_flag() << 1;
 }
 
 uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m, const qfw_pace *of_v)
 {
     both b;
     mover *move = find_both(r, of_m, of_v, false, &b);
-    if (QFW_HAS_ANY_MOVE && move == NULL && r->x == NULL) {
-        r->bits = bits_of(r);
-        move = find_both(r, of_m, of_v, false, &b);
-    }
     if (move == NULL) {
-        move = find_both(r, of_m, of_v, true, &b);
+        move = find_rarely(r, of_m, of_v, &b);
     }
     if (move != NULL) {
         return move_blocks(m, v, r, of_m, of_v, move, &b);

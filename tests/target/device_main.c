@@ -96,8 +96,10 @@ typedef struct {
 
 enum { MOST_ROW = 70 };
 
-static qfw_coef coef(int32_t mu, int32_t shift)
+/* As loop_coef_of makes it: it is moved up by 28 at most. */
+static qfw_coef coef(int32_t mu, int32_t down)
 {
+    const int32_t shift = down < -28 ? -28 : down;
     const qfw_coef k = {mu, shift < 0 ? (1 << 28) >> -shift : 1 << 28,
                         (uint8_t)(shift < 0 ? 0 : shift), (uint8_t)(shift < 0 ? -shift : 0)};
     return k;
@@ -148,9 +150,10 @@ static void check_row(const motion *c, unsigned number)
         qfw_update_s32_scalar(wide_m, c->state ? wide_v : NULL, g, n, true, &move, &state, u, u_v);
     qfw_row row = {
         c->sums ? NULL : x + off, g, c->state ? v + off : NULL, n, c->first, c->code, c->code};
-    const qfw_pace of_m = {&c->g, &c->v, &key}, of_s = {&c->g_v, &beta, &key_v};
+    const qfw_pace of_m = {qfw_slope_of(&c->g), qfw_slope_of(&c->v), &key};
+    const qfw_pace of_s = {qfw_slope_of(&c->g_v), qfw_slope_of(&beta), &key_v};
     const uint32_t out = c->state ? qfw_move_both(m + off, v + off, &row, &of_m, &of_s)
-                                  : qfw_move_row(m + off, &row, &c->g, &c->v, &key, false);
+                                  : qfw_move_row(m + off, &row, &of_m);
     bool same = out == told;
     for (size_t i = 0; i < n; i++) {
         same = same && m[off + i] == wide_m[i] && v[off + i] == wide_v[i];
