@@ -264,10 +264,12 @@ def _is_of_one_scale(op: _Op) -> bool:
 
 def _fits_instructions(plan: _Plan, op: _Op) -> bool:
     """Of operations on rows of int8: products of eights of terms by twos of columns along rows, of
-    twos by fours across; updates of fours."""
+    twos by fours across; floats and updates of fours."""
     if op.name in _PRODUCTS:
         n, k = op.of(0).row, op.of(1).row
         return k % 8 == n % 2 == 0 if op.params[0] == 0 else k % 2 == n % 4 == 0
+    if op.name == "convert":
+        return op.of(1).kind != _FLOAT32 or op.of(1).row % 4 == 0
     return op.name not in _MOVERS or not op.has(2) or op.of(2).row % 4 == 0
 
 
@@ -292,6 +294,12 @@ def _is_usual(op: _Op) -> bool:
 def _has_each(op: _Op) -> bool:
     """Of conversions: whether each element of a row has a scale of its own."""
     return op.of(1).group == op.of(1).inner == 1
+
+
+def _is_one_line(plan: _Plan, op: _Op) -> bool:
+    """Of conversions: one row, and of floats one scale."""
+    src, dst = op.of(1), op.of(0)
+    return plan.batch == src.outer == dst.outer == 1 and (src.quantized or dst.one_scale)
 
 
 def _is_folded(op: _Op) -> bool:
@@ -409,6 +417,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         or any(c.of(0).kind == _FLOAT32 and not _has_each(c) for c in converts),
         "NEAREST_S8": not simple or any(c.of(1).kind == c.of(0).kind == _SYM for c in nearest),
         "MANY_ROWS": not (simple and all(_is_one_row_of_ratios(p, op) for op in by_column)),
+        "LINES": not (simple and all(_is_one_line(p, op) for op in converts)),
     }
     one_row = not (uses["ANY_GEMM"] or uses["ANY_MOVE"])
     uses["RESTS"] = not (one_row and all(_fits_instructions(p, op) for op in p.ops))

@@ -151,6 +151,9 @@
 #ifndef QFW_HAS_MANY_ROWS /* ratios by column but of one row, half away, to int8 or int16 */
 #define QFW_HAS_MANY_ROWS 1
 #endif
+#ifndef QFW_HAS_LINES /* conversions of several rows, or of floats to several scales */
+#define QFW_HAS_LINES 1
+#endif
 #ifndef QFW_HAS_ODD_ROWS /* products along rows of int8 whose length is no multiple of four */
 #define QFW_HAS_ODD_ROWS 1
 #endif
@@ -160,7 +163,7 @@
 #ifndef QFW_HAS_ANY_FLOATS /* sums to floats but with a scale a column */
 #define QFW_HAS_ANY_FLOATS 1
 #endif
-#ifndef QFW_HAS_RESTS /* rows of int8 in other lengths than those that instructions take at once */
+#ifndef QFW_HAS_RESTS /* rows in other lengths than those that instructions take at once */
 #define QFW_HAS_RESTS 1
 #endif
 #ifndef QFW_HAS_PANELS /* integer products of several rows that are worth a panel */
@@ -179,7 +182,7 @@
       QFW_HAS_PANELS && QFW_HAS_FEW_COLUMNS && QFW_HAS_ANY_GEMM && QFW_HAS_ANY_MASK &&          \
       QFW_HAS_NEAREST_S8 && QFW_HAS_MANY_ROWS && QFW_HAS_RECOMPUTE && QFW_HAS_ODD_ROWS &&       \
       QFW_HAS_GROUPS && QFW_HAS_ANY_FINISH && QFW_HAS_ANY_FLOATS && QFW_HAS_RESTS &&            \
-      QFW_PLACES == 8)
+      QFW_HAS_LINES && QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
 
@@ -208,8 +211,10 @@
 #define QFW_IS_SMALL (!QFW_ANY_PLAN && !QFW_HAS_ANY_GEMM && !QFW_HAS_ANY_MOVE)
 #if defined(__GNUC__) && QFW_IS_SMALL
 #define QFW_SMALL __attribute__((cold))
+#define QFW_SMALL_APART __attribute__((cold, noinline)) /* once, however many call it */
 #else
 #define QFW_SMALL
+#define QFW_SMALL_APART
 #endif
 
 /* The same where one plan has few callers of it; a core for any plan has many, and little flash. */

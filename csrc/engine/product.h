@@ -24,7 +24,7 @@ static inline const qfw_window *pool_of(const qfw_call *call)
 /* Matrix rows in a row of the step, of the sums and of a. */
 static inline ptrdiff_t positions_of(const qfw_call *call)
 {
-    return qfw_positions_of(call->op, 3);
+    return QFW_HAS_ANY_GEMM ? qfw_positions_of(call->op, 3) : 1;
 }
 
 static inline ptrdiff_t a_positions_of(const qfw_call *call)
@@ -48,7 +48,7 @@ static inline sizes sizes_of(const qfw_call *call)
     const qfw_window *pool = pool_of(call);
     const ptrdiff_t positions = positions_of(call), own = a_channels_of(call);
     const ptrdiff_t made = pool != NULL ? qfw_out_positions(pool) : positions;
-    const sizes s = {qfw_times(call->rows, positions), call->at[0].row / made,
+    const sizes s = {qfw_times(qfw_rows_in(call), positions), call->at[0].row / made,
                      !qfw_has_window(call) ? own : qfw_times(qfw_taps(w), own / w->groups)};
     return s;
 }
@@ -62,7 +62,8 @@ static inline bool scaled_by_row(const qfw_call *call)
 static inline bool scaled_by_column(const qfw_call *call)
 {
     const bool folded = (call->op->flags & FOLDED) != 0, asked = (call->op->flags & COLUMNS) != 0;
-    return qfw_has(call, 3) || asked || (!folded && call->at[2].scales != 1);
+    const bool also = asked || (!folded && call->at[2].scales != 1);
+    return qfw_has(call, 3) || (QFW_HAS_ANY_FINISH && also);
 }
 
 /* Whether the product writes codes. */

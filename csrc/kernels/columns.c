@@ -5,24 +5,25 @@
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
-/* The largest product, on a device: there a product of words costs less than one of floats. Scales are
- * normal. */
-static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff_t n)
+/* The largest product over q, rounded up, on a device: there a product of words costs less than one of
+ * floats. Scales are normal. */
+static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff_t n, uint32_t q)
 {
-    qfw_num most = {0, INT32_MIN};
+    uint64_t most = 0;
+    int32_t of = INT32_MIN;
     for (const float *end = scale + n; scale < end; scale++, absmax++) {
         if (*absmax != 0) {
             const uint32_t bits = qfw_bits_f32(*scale);
             const uint64_t p = (uint64_t)((bits & 0x7FFFFFu) | 0x800000u) * *absmax;
-            const int up = 62 - qfw_msb64(p);
+            const int up = 63 - qfw_msb64(p);
             const int32_t exp = (int32_t)(bits >> 23) - 150 - up;
-            if (exp > most.exp || (exp == most.exp && p << up > most.mant)) {
-                most.mant = p << up;
-                most.exp = exp;
+            if (exp > of || (exp == of && p << up > most)) {
+                most = p << up;
+                of = exp;
             }
         }
     }
-    return most;
+    return qfw_num_short_up(most, of, q);
 }
 
 qfw_num qfw_largest_s32_scalar(const float *scale, const uint32_t *most, size_t n)
@@ -45,9 +46,10 @@ qfw_num qfw_largest_s32_scalar(const float *scale, const uint32_t *most, size_t 
 qfw_num qfw_known_scale(const qfw_kernels *kernels, const float *scale, const uint32_t *absmax,
                         ptrdiff_t n, uint32_t q)
 {
-    const qfw_num most = QFW_DIRECT ? largest_exact(scale, absmax, n)
-                                    : QFW_K(kernels, largest_s32)(scale, absmax, (size_t)n);
-    return qfw_num_ratio_up(most, 1, q, 24);
+    if (QFW_DIRECT) {
+        return largest_exact(scale, absmax, n, q);
+    }
+    return qfw_num_ratio_up(QFW_K(kernels, largest_s32)(scale, absmax, (size_t)n), 1, q, 24);
 }
 
 void qfw_find_ratios(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,

@@ -219,7 +219,7 @@ static void to_float(const job *j, float *y)
     const ptrdiff_t row = l->axis * l->inner, length = qfw_run_length(l), groups = qfw_groups(l);
     const bool sums = !QFW_HAS_ANY_CONVERT || has_int32(j);
     int32_t m[QFW_TILE];
-    for (ptrdiff_t o = 0; o < l->outer; o++) {
+    for (ptrdiff_t o = 0, rows = QFW_HAS_LINES ? l->outer : 1; o < rows; o++) {
         if (QFW_DIRECT && sums && (!QFW_HAS_ANY_FLOATS || length == 1)) { /* a scale each */
             const float *scale = j->src->scale + (l->shared != 0 ? 0 : o * groups);
             const int32_t *a = (const int32_t *)j->src->codes + o * row;

@@ -18,6 +18,10 @@ qfw_status qfw_quantize_rows(const qfw_kernels *kernels, const qfw_tensor *src,
     qfw_row_encoding each = {
         (1u << (dst->format.bits - 1)) - 1, how->dynamic != 0, qfw_is_pow2(dst->format.pow2),
         (qfw_rounding)how->rounding,        &how->key,         how->first};
+    if (!QFW_HAS_LINES) {
+        return QFW_K(kernels, quantize_s8)(src->codes, (size_t)row, (size_t)row, &each, dst->scale,
+                                           dst->codes, saturated);
+    }
     for (ptrdiff_t o = 0; o < l->outer; o++, each.first += (uint64_t)row) {
         QFW_TRY(QFW_K(kernels, quantize_s8)(
             (const float *)src->codes + o * row, (size_t)row, (size_t)qfw_run_length(l), &each,
