@@ -55,7 +55,7 @@ def on_core(kind: str, policy: str, name: str, objects: tuple[Path, ...], folder
     net = nets.session(kind, policy)
     core = target(name)
     compiler = toolchain.first(core, toolchain.gcc)
-    build = Build(folders.write(folder, image_of(net), core), compiler, objects)
+    build = Build(folders.write(folder, image_of(net, any_core=True), core), compiler, objects)
     steps = steps_of(net, Arrays(net, *nets.data(kind)), 1, nets.STEPS)
     out = qemu.Trainer(net, build).train(steps, 0, bar(False))
     return digest(out.lasting, out.progress, out.losses)

@@ -166,7 +166,7 @@
 #ifndef QFW_HAS_ANY_FLOATS /* sums to floats but with a scale a column */
 #define QFW_HAS_ANY_FLOATS 1
 #endif
-#ifndef QFW_HAS_RESTS /* rows of int8 in other lengths than those that instructions take at once */
+#ifndef QFW_HAS_RESTS /* rows in other lengths than those that instructions take at once */
 #define QFW_HAS_RESTS 1
 #endif
 #ifndef QFW_HAS_PANELS /* integer products of several rows that are worth a panel */
@@ -214,8 +214,10 @@
 #define QFW_IS_SMALL (!QFW_ANY_PLAN && !QFW_HAS_ANY_GEMM && !QFW_HAS_ANY_MOVE)
 #if defined(__GNUC__) && QFW_IS_SMALL
 #define QFW_SMALL __attribute__((cold))
+#define QFW_SMALL_APART __attribute__((cold, noinline)) /* once, however many call it */
 #else
 #define QFW_SMALL
+#define QFW_SMALL_APART
 #endif
 
 /* The same where one plan has few callers of it; a core for any plan has many, and little flash. */

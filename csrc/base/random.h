@@ -49,10 +49,29 @@ typedef struct {
 
 QFW_INLINE_ALONE qfw_draw_pair qfw_block_draw(const qfw_key *key, uint64_t element)
 {
-    const uint32_t j = (uint32_t)(element >> 5);
+    const uint64_t at = QFW_ANY_PLAN ? element : element & 0xFFFFFFFFu; /* of one plan: a word */
+    const uint32_t j = (uint32_t)(at >> 5);
     const uint32_t twice = qfw_add32(j, j);
     const qfw_draw_pair d = {qfw_draw(key, twice), qfw_draw(key, qfw_add32(twice, 1)) | 1u};
     return d;
+}
+
+/* The words u, u + step, ... of an element and its neighbours in a block. */
+typedef struct {
+    uint32_t u, step;
+} qfw_words;
+
+/* One for all who ask, where that saves flash. */
+QFW_NOINLINE qfw_words qfw_words_apart(const qfw_key *key, uint64_t element);
+
+static inline qfw_words qfw_words_at(const qfw_key *key, uint64_t element)
+{
+    if (QFW_IS_SMALL) {
+        return qfw_words_apart(key, element);
+    }
+    const qfw_draw_pair d = qfw_block_draw(key, element);
+    const qfw_words w = {qfw_add32(d.a, qfw_mul32((uint32_t)(element & 31), d.b)), d.b};
+    return w;
 }
 
 #endif

@@ -206,9 +206,9 @@ static inline float qfw_product_f32(int32_t m, float s)
     if (!QFW_SOFT_FLOAT && magnitude <= UINT32_C(1) << 24) {
         return (float)m * s;
     }
-    const qfw_num n = qfw_num_f32(s);
-    const uint64_t p = n.mant * magnitude; /* 2^47 < p < 2^56 */
-    if (QFW_SOFT_FLOAT) {                  /* p as an even number of 56 or 57 bits */
+    const qfw_num n = qfw_num_normal(s);
+    const uint64_t p = (uint64_t)n.mant * magnitude; /* 2^47 < p < 2^56 */
+    if (QFW_SOFT_FLOAT) {                            /* p as an even number of 56 or 57 bits */
         const int up = magnitude != 0 ? 32 - qfw_msb64(magnitude) : 0;
         uint32_t exp = (uint32_t)(n.exp + 181 - up);
         const uint32_t bits = qfw_soft_near(p << up, &exp);

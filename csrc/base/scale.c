@@ -10,6 +10,16 @@ static uint64_t divided(uint64_t n, uint32_t d, uint32_t *rest)
         *rest = (uint32_t)(n % d);
         return n / d;
     }
+    if (QFW_IS_SMALL) { /* a byte at a time */
+        uint64_t q = 0;
+        *rest = 0;
+        for (int i = 0; i < 8; i++, n <<= 8) {
+            const uint32_t word = *rest << 8 | (uint32_t)(n >> 56);
+            q = q << 8 | word / d;
+            *rest = word % d;
+        }
+        return q;
+    }
     const uint32_t high = (uint32_t)(n >> 32);
     uint32_t low = (uint32_t)(n & 0xFFFFFFFFu), q = 0;
     if (high >> 8 == 0) { /* a word and a byte */
@@ -59,13 +69,13 @@ static qfw_num normalise_up(uint64_t mant, int32_t exp, bool sticky, int width)
     }
     const int drop = qfw_msb64(mant) - (width - 1);
     if (drop <= 0) {
-        r.mant = mant << -drop;
+        r.mant = (qfw_mant)(mant << -drop);
     } else {
         const uint64_t rest = mant & ((UINT64_C(1) << drop) - 1);
-        r.mant = (mant >> drop) + (rest != 0 || sticky);
+        r.mant = (qfw_mant)((mant >> drop) + (rest != 0 || sticky));
     }
     r.exp = exp + drop;
-    if (r.mant >> width != 0) { /* 2^width: exact after one more shift */
+    if ((uint64_t)r.mant >> width != 0) { /* 2^width: exact after one more shift */
         r.mant >>= 1;
         r.exp++;
     }
@@ -88,10 +98,14 @@ qfw_num qfw_num_f64(double v)
     return normalise_up(mant, (int32_t)(e != 0 ? e : 1) - 1075, false, 53);
 }
 
-/* A number of 24 bits from a quotient of words: num has its 64th bit set, over < 2^17. The quotient of its
- * high word has 15 bits at least; bytes of the low one make that 24 or more. */
-static qfw_num short_ratio_up(uint64_t num, int32_t exp, uint32_t over)
+/* From a quotient of words, over < 2^17. The quotient of the high word has 15 bits at least; bytes of the
+ * low one make that 24 or more. */
+qfw_num qfw_num_short_up(uint64_t num, int32_t exp, uint32_t over)
 {
+    const qfw_num none = {0, 0};
+    if (num == 0) {
+        return none;
+    }
     uint32_t high = (uint32_t)(num >> 32), low = (uint32_t)(num & 0xFFFFFFFFu);
     uint32_t q = high / over, rest = high - q * over;
     for (exp += 32; q >> 23 == 0; exp -= 8) {
@@ -107,16 +121,16 @@ static qfw_num short_ratio_up(uint64_t num, int32_t exp, uint32_t over)
 
 qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width)
 {
-    uint64_t num = v.mant * times; /* < 2^63 */
+    uint64_t num = (uint64_t)v.mant * times; /* < 2^63 */
     int32_t exp = v.exp;
-    if (num == 0) {
-        return normalise_up(0, 0, false, width);
-    }
-    const int lift = 62 - qfw_msb64(num);
+    const int lift = num != 0 ? 62 - qfw_msb64(num) : 0;
     num <<= lift;
     exp -= lift;
     if (width == 24) {
-        return short_ratio_up(num << 1, exp - 1, over);
+        return qfw_num_short_up(num << 1, exp - 1, over);
+    }
+    if (num == 0) {
+        return normalise_up(0, 0, false, width);
     }
     /* num >= 2^62 and over < 2^17: the quotient has at least 45 bits. Where more are asked for and
      * that is short of 54, ten more follow; they fit, since a quotient below 2^54 times 2^10 does. */
@@ -138,10 +152,10 @@ qfw_num qfw_num_add_up(qfw_num a, qfw_num b, int width)
     }
     const qfw_num big = a.exp >= b.exp ? a : b, small = a.exp >= b.exp ? b : a;
     const int32_t room = 62 - width, apart = big.exp - small.exp;
-    const uint64_t low = small.mant << room; /* < 2^62 */
+    const uint64_t low = (uint64_t)small.mant << room; /* < 2^62 */
     const uint64_t shifted = apart < 63 ? low >> apart : 0;
     const bool sticky = apart < 63 ? (shifted << apart) != low : true;
-    return normalise_up((big.mant << room) + shifted, big.exp - room, sticky, width);
+    return normalise_up(((uint64_t)big.mant << room) + shifted, big.exp - room, sticky, width);
 }
 
 qfw_num qfw_num_max(qfw_num a, qfw_num b)
@@ -158,7 +172,7 @@ float qfw_num_scale_f32(qfw_num v, bool pow2)
     if (v.mant == 0) {
         return 1.0f;
     }
-    if (pow2 && v.mant != 0x800000u) {
+    if (QFW_HAS_POW2 && pow2 && v.mant != 0x800000u) {
         v.mant = 0x800000u;
         v.exp++;
     }
@@ -211,7 +225,7 @@ uint32_t qfw_num_zero_point(qfw_num v, qfw_num s, uint32_t top)
 
 qfw_num qfw_scale_for(float s_in, uint32_t m, uint32_t q)
 {
-    return qfw_num_ratio_up(qfw_num_f32(s_in), m, q, 24);
+    return qfw_num_ratio_up(qfw_num_normal(s_in), m, q, 24);
 }
 
 qfw_divisor qfw_divisor_of(float s)
@@ -291,8 +305,7 @@ float qfw_scale_lift(float s, int32_t h)
 
 qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
 {
-    const uint32_t word = qfw_bits_f32(sigma);
-    const qfw_num s = {(word & 0x7FFFFFu) | 0x800000u, (int32_t)(word >> 23) - 150};
+    const qfw_num s = qfw_num_normal(sigma);
     const uint64_t v = (uint64_t)(value < 0 ? -value : value);
     qfw_seed r = {0, 0};
     if (v == 0) {
@@ -321,19 +334,13 @@ qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
         const int32_t over = msb + d > 61 ? msb + d - 61 : 0;
         r.shift = (uint8_t)(over < 31 ? over : 31);
         d -= r.shift;
-        uint64_t q = 0;
-        for (;;) { /* half away: floor((2 v 2^d + mant) / (2 mant)), the powers of two first */
-            const uint64_t twice = d >= -1 ? v << (d + 1) : v;
-            const int32_t down = d >= -1 ? 0 : -d - 1;
-            uint32_t rest;
-            q = divided((twice + (s.mant << down)) >> (down + 1), (uint32_t)s.mant, &rest);
-            if (q < UINT64_C(1) << 30 || r.shift == 31) {
-                break;
-            }
-            r.shift++;
-            d--;
+        uint32_t
+            rest; /* half away: floor(2 v 2^d / mant), that of half of it, ..., and one more, halved */
+        uint64_t twice = divided(d >= -1 ? v << (d + 1) : v >> (-d - 1), (uint32_t)s.mant, &rest);
+        for (; twice >= (UINT64_C(1) << 31) - 1 && r.shift < 31; r.shift++) {
+            twice >>= 1;
         }
-        r.seed = q < UINT64_C(1) << 30 ? (int32_t)q : (1 << 30) - 1;
+        r.seed = twice < (UINT64_C(1) << 31) - 1 ? (int32_t)((twice + 1) >> 1) : (1 << 30) - 1;
     }
     r.seed = value < 0 ? -r.seed : r.seed;
     return r;
@@ -349,6 +356,6 @@ uint32_t qfw_units_of(float value, float s)
         return 0;
     }
     const uint64_t most = UINT64_C(1) << 31;
-    const uint64_t twice = (v.mant << ((up < 32 ? up : 32) + 1)) / n.mant;
+    const uint64_t twice = ((uint64_t)v.mant << ((up < 32 ? up : 32) + 1)) / n.mant;
     return (uint32_t)((twice + 1) >> 1 < most ? (twice + 1) >> 1 : most);
 }

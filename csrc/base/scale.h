@@ -2,14 +2,30 @@
 #ifndef QFW_BASE_SCALE_H
 #define QFW_BASE_SCALE_H
 
+#include "base/config.h"
 #include "base/fixed.h"
+
+/* A word where one plan is served that multiplies no two numbers. */
+#if QFW_ANY_PLAN || !QFW_DIRECT || QFW_HAS_HINDSIGHT
+typedef uint64_t qfw_mant;
+#else
+typedef uint32_t qfw_mant;
+#endif
 
 /* mant * 2^exp. Normalised to `width` bits (24 or 53): 2^(width-1) <= mant < 2^width, any exponent;
  * or mant = 0. */
 typedef struct {
-    uint64_t mant;
+    qfw_mant mant;
     int32_t exp;
 } qfw_num;
+
+/* A scale. */
+static inline qfw_num qfw_num_normal(float v)
+{
+    const uint32_t u = qfw_bits_f32(v);
+    const qfw_num n = {(u & 0x7FFFFFu) | 0x800000u, (int32_t)(u >> 23) - 150};
+    return n;
+}
 
 /* The magnitude of a finite float, normalised. */
 qfw_num qfw_num_f32(float v);
@@ -19,6 +35,9 @@ qfw_num qfw_num_f64(double v);
  * v.mant * times < 2^63. */
 qfw_num qfw_num_ratio_up(qfw_num v, uint32_t times, uint32_t over, int width);
 
+/* The smallest number of 24 bits >= num * 2^exp / over; num 0 or with its 64th bit set. */
+qfw_num qfw_num_short_up(uint64_t num, int32_t exp, uint32_t over);
+
 /* The smallest number of `width` bits >= a + b. */
 qfw_num qfw_num_add_up(qfw_num a, qfw_num b, int width);
 
@@ -27,7 +46,7 @@ qfw_num qfw_num_max(qfw_num a, qfw_num b);
 
 /* A found scale as a float: 1 for zero; pow2: up to the next power of two; clamped to the normal
  * floats. */
-float qfw_num_scale_f32(qfw_num v, bool pow2);
+QFW_SMALL_APART float qfw_num_scale_f32(qfw_num v, bool pow2);
 double qfw_num_scale_f64(qfw_num v);
 
 /* floor(v / s + 1/2), at most `top` (< 2^17): a zero point, rounded half up. Both of one width, s

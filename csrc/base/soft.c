@@ -11,31 +11,21 @@ static float rounded(uint32_t mant, bool up, int32_t exp)
     return bits > QFW_F32_MAX ? FLT_MAX : qfw_from_bits_f32(bits);
 }
 
-/* Mantissas of 32 bits: the high word of their product has 31 or 32, and the low one says whether there
- * is more. */
-static float product_at_an_end(uint32_t x, uint32_t y)
-{
-    const uint64_t p = (uint64_t)(x << 8 | 0x80000000u) * (y << 8 | 0x80000000u);
-    uint32_t high = (uint32_t)(p >> 32), low = (uint32_t)(p & 0xFFFFFFFFu);
-    int32_t exp = (int32_t)((x >> 23) + (y >> 23)) - 126;
-    if (high >> 31 == 0) {
-        high = high << 1 | low >> 31;
-        low <<= 1;
-        exp--;
-    }
-    const uint32_t more = low != 0 ? 1 : 0, mant = high >> 8;
-    return rounded(mant, (high & 0xFFu) + (more | (mant & 1u)) > 0x80u, exp);
-}
-
 float qfw_soft_mul(float a, float b)
 {
     const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
     if (x == 0 || y == 0) {
         return 0.0f;
     }
-    uint32_t exp;
-    const uint32_t bits = qfw_soft_times(qfw_soft_factor_of(a), y, &exp);
-    return exp <= 252 ? qfw_from_bits_f32(bits) : product_at_an_end(x, y);
+    const qfw_soft_factor f = qfw_soft_factor_of(a);
+    uint32_t exp = qfw_add32(f.exp, y >> 23); /* field less one */
+    uint64_t p = qfw_mul64(f.mant, qfw_mul32(y, 1u << 8) | 0x80000000u);
+    if (p >> 56 != 0) {
+        p >>= 1;
+        exp = qfw_add32(exp, 1);
+    }
+    const uint32_t mant = (uint32_t)(p >> 32), rest = (uint32_t)(p & 0xFFFFFFFFu);
+    return rounded(mant, rest > 0x80000000u - (mant & 1u), (int32_t)exp + 1);
 }
 
 /* Eight bits more of a quotient; a rest is below `by`, so a word with them. */
@@ -77,11 +67,11 @@ float qfw_soft_float(uint64_t mant, int32_t exp)
         return 0.0f;
     }
     const int msb = qfw_msb64(mant);
-    const uint64_t word = mant << (63 - msb), kept = word >> 40, rest = word & 0xFFFFFFFFFFu;
-    const uint64_t half = UINT64_C(1) << 39;
-    const bool up = rest > half || (rest == half && (kept & 1u) != 0);
+    const uint64_t word = mant << (63 - msb);
+    const uint32_t high = (uint32_t)(word >> 32), more = (word & 0xFFFFFFFFu) != 0 ? 1 : 0;
+    const uint32_t kept = high >> 8, rest = high << 24 | more;
+    const uint32_t up = rest > 0x80000000u - (kept & 1u) ? 1 : 0;
     const int32_t field = exp + msb + 126; /* one less: the mantissa's first bit adds it */
-    const uint32_t bits =
-        ((uint32_t)(field < 255 ? field : 254) << 23) + (uint32_t)kept + (up ? 1u : 0u);
+    const uint32_t bits = ((uint32_t)(field < 255 ? field : 254) << 23) + kept + up;
     return qfw_from_bits_f32(bits < QFW_F32_INF ? bits : QFW_F32_INF);
 }

@@ -55,20 +55,26 @@ static inline uint32_t qfw_mantissa(uint32_t bits)
 
 /* qfw_soft_div, the last eight bits of its mantissa 0. 15 bits follow the first one. The nearest float has
  * more of them than the quotient has if the next nine bits all are 1: eight that it has too, and half of
- * its last one. Then by - rest <= by / 2^9. */
+ * its last one. Then by - rest <= by / 2^9. Below the normal numbers FLT_MIN stands for a quotient of which
+ * all 24 bits are 1. */
 static inline float qfw_soft_div_upper(float a, float b)
 {
     const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
     const uint32_t by = qfw_mantissa(y), small = qfw_mantissa(x) < by ? 1 : 0;
     const int32_t exp = (int32_t)(x >> 23) - (int32_t)(y >> 23) + 127 - (int32_t)small;
-    if (x == 0 || exp < 1 || exp > 253) {
-        return qfw_from_bits_f32(qfw_bits_f32(qfw_soft_div(a, b)) & 0xFFFFFF00u);
+    if (x == 0 || exp < 0) {
+        return 0.0f;
     }
     const uint32_t first = (qfw_mantissa(x) << small) - by;
     const uint32_t upper = (first << 7) / by, second = (first << 7) - upper * by;
     const uint32_t lower = (second << 8) / by, rest = (second << 8) - lower * by;
     const uint32_t q = (upper << 8 | lower) + (by - rest <= by >> 9 ? 1u : 0u);
-    return qfw_from_bits_f32(((uint32_t)exp << 23) + (q << 8));
+    if (exp == 0) {
+        const bool ones = (upper << 8 | lower) == 0x7FFF && by - rest <= by >> 8;
+        return ones ? FLT_MIN : 0.0f;
+    }
+    const uint32_t bits = ((uint32_t)exp << 23) + (q << 8), most = QFW_F32_MAX & 0xFFFFFF00u;
+    return qfw_from_bits_f32(bits < most ? bits : most);
 }
 
 #endif

@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/config.h"
+
 void *memcpy(void *restrict to, const void *restrict from, size_t n);
 void *memset(void *to, int byte, size_t n);
 
@@ -15,7 +17,7 @@ void *memcpy(void *restrict to, const void *restrict from, size_t n)
     uint8_t *t = to;
     const uint8_t *f = from;
     if ((((uintptr_t)t | (uintptr_t)f) & 3) == 0) {
-        for (; n >= 16; n -= 16, t += 16, f += 16) {
+        for (; !QFW_IS_SMALL && n >= 16; n -= 16, t += 16, f += 16) {
             const word *from4 = (const word *)(const void *)f;
             word *to4 = (word *)(void *)t;
             const word a = from4[0], b = from4[1], c = from4[2], d = from4[3];
@@ -40,7 +42,7 @@ void *memset(void *to, int byte, size_t n)
     const word four = 0x01010101u * b;
     uint8_t *t = to;
     if (((uintptr_t)t & 3) == 0) {
-        for (; n >= 16; n -= 16, t += 16) {
+        for (; !QFW_IS_SMALL && n >= 16; n -= 16, t += 16) {
             word *to4 = (word *)(void *)t;
             to4[0] = to4[1] = to4[2] = to4[3] = four;
             FENCE(t);

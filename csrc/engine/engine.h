@@ -147,6 +147,12 @@ static inline qfw_key qfw_key_of(const qfw_call *call, const qfw_operand *operan
     return key;
 }
 
+/* Rows of the call. */
+static inline int32_t qfw_rows_in(const qfw_call *call)
+{
+    return QFW_HAS_BATCH ? call->rows : 1;
+}
+
 static inline bool qfw_has_window(const qfw_call *call)
 {
     return QFW_HAS_WINDOWS && call->window != NULL;

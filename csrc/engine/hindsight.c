@@ -30,7 +30,8 @@ qfw_status qfw_hindsight_scales(const qfw_operand *dst, float *scale, const qfw_
     int32_t lo, hi;
     qfw_code_range(&dst->t.format, &lo, &hi);
     const qfw_num a = qfw_num_f32(s_in), b = qfw_num_f32(g[NOW]);
-    const qfw_num range = {a.mant * b.mant, a.exp + b.exp}; /* exact: 48 bits */
+    const qfw_num range = {(qfw_mant)((uint64_t)a.mant * b.mant),
+                           a.exp + b.exp}; /* exact: 48 bits */
     const qfw_num s = qfw_num_ratio_up(range, 1, (uint32_t)hi, 24);
     const float each = qfw_num_scale_f32(s, qfw_is_pow2(dst->t.format.pow2));
     for (ptrdiff_t i = 0; i < dst->scales; i++) {

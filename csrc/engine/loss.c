@@ -1,6 +1,7 @@
 /* Losses. Places: error of the logits, logits, labels, loss (one float). */
 #include "base/round.h"
 #include "engine/engine.h"
+#include "kernels/softmax.h"
 
 static const char *fault(const qfw_call *call)
 {
@@ -52,9 +53,9 @@ qfw_status qfw_op_cross_entropy_f32(const qfw_call *call)
 qfw_status qfw_op_cross_entropy_s16(const qfw_call *call)
 {
     const qfw_operand *error = &call->at[0], *z = &call->at[1];
-    QFW_TRY(qfw_cross_entropy_s16(z->t.codes, z->t.scale[0], call->at[2].t.codes,
-                                  (size_t)call->rows, (size_t)z->row, error->t.codes,
-                                  error->t.scale, error->absmax, call->at[3].t.codes));
+    QFW_TRY(qfw_cross_entropy_rows(z->t.codes, z->t.scale[0], call->at[2].t.codes,
+                                   (size_t)qfw_rows_in(call), (size_t)z->row, error->t.codes,
+                                   error->t.scale, error->absmax, call->at[3].t.codes));
     qfw_take_share(call, error);
     return QFW_OK;
 }

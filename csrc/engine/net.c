@@ -57,6 +57,15 @@ typedef struct {
 /* From place `kernel` down, where a list of all has it or a few before, and round to its end. */
 static const qfw_op_line *line_of(const qfw_ops *ops, uint16_t kernel)
 {
+    const qfw_op_line *end = ops->lines + ops->count;
+    for (const qfw_op_line *line = ops->lines; QFW_IS_SMALL && line < end; line++) {
+        if (line->kernel == kernel) {
+            return line;
+        }
+    }
+    if (QFW_IS_SMALL) { /* from the first on */
+        return NULL;
+    }
     size_t at = kernel < ops->count ? kernel : ops->count;
     for (size_t i = 0; i < ops->count; i++) {
         at = (at > 0 ? at : ops->count) - 1;
@@ -73,10 +82,12 @@ static void set_out(const qfw_net *net, const extent *over, qfw_call *call)
     const qfw_plan_header *h = net->header;
     call->kernels = net->image.kernels;
     call->window = NULL;
-    call->rows = (int32_t)over->rows;
-    call->step_rows = (int32_t)over->step_rows;
-    call->batch = (int32_t)h->batch;
-    call->micro_batches = (int32_t)micro_batches(h);
+    if (!QFW_IS_SMALL) { /* else there is one, and nobody asks */
+        call->rows = (int32_t)over->rows;
+        call->step_rows = (int32_t)over->step_rows;
+        call->batch = (int32_t)h->batch;
+        call->micro_batches = (int32_t)micro_batches(h);
+    }
     call->progress = net->progress;
     call->seed = h->seed; /* the first micro-batch's */
 #if !QFW_DIRECT
@@ -125,7 +136,8 @@ QFW_INLINE_ALONE qfw_status run_op(const qfw_net *net, const qfw_io *io, const e
     if (line == NULL) {
         return QFW_E_PLAN;
     }
-    QFW_TRY(bind_places(net, io, over->rows, op->tensor, QFW_PLACES, line->reads, call->at));
+    const uint32_t rows = QFW_HAS_BATCH ? over->rows : 1;
+    QFW_TRY(bind_places(net, io, rows, op->tensor, QFW_PLACES, line->reads, call->at));
     return line->run(call);
 }
 
@@ -157,7 +169,7 @@ static bool may_begin(const qfw_net *net, uint32_t first, uint32_t rows)
         return true;
     }
     const bool skips_output = first == h->first[QFW_BACKWARD] && net->next == h->first[QFW_OUTPUT];
-    return (net->next == first || skips_output) && rows == net->rows;
+    return (net->next == first || skips_output) && (!QFW_HAS_BATCH || rows == net->rows);
 }
 
 /* After operations first .. end - 1: what a section that ended there means for the step. */
@@ -180,7 +192,7 @@ static qfw_status walk(qfw_net *net, const qfw_io *io, const extent *over, uint3
                        uint32_t count, uint32_t *done)
 {
     const qfw_plan_header *h = net->header;
-    if (over->rows < 1 || over->rows > h->batch) {
+    if (over->rows < 1 || over->rows > (QFW_HAS_BATCH ? h->batch : 1)) {
         return QFW_E_ROWS;
     }
     if (first > h->ops || count > h->ops - first) {
@@ -214,10 +226,12 @@ QFW_INLINE_ALONE qfw_status walk_next(qfw_net *net, const qfw_io *io, uint32_t r
 {
     const uint64_t k = micro_batches(net->header);
     const uint64_t step_rows = io->step_rows == 0 ? rows * k : io->step_rows;
-    if (step_rows < rows || step_rows > net->header->batch * k) {
+    const uint32_t batch = QFW_HAS_BATCH ? net->header->batch : 1;
+    if (step_rows < rows || step_rows > batch * k) {
         return QFW_E_ROWS;
     }
-    const extent over = {rows, (uint32_t)step_rows, net->progress.micro, false};
+    const uint32_t micro = QFW_HAS_MICRO ? net->progress.micro : 0;
+    const extent over = {rows, (uint32_t)step_rows, micro, false};
     return walk(net, io, &over, first, count, done);
 }
 
@@ -252,7 +266,7 @@ static qfw_status learn(qfw_net *net, const qfw_io *io, uint32_t rows, float *lo
         return QFW_E_ORDER;
     }
     QFW_TRY(qfw_run_section(net, QFW_BACKWARD, io, rows));
-    memcpy(loss, (const uint8_t *)net + net->tensors[net->header->loss].codes, sizeof *loss);
+    QFW_COPY_FEW(loss, (const uint8_t *)net + net->tensors[net->header->loss].codes, sizeof *loss);
     return QFW_OK;
 }
 
@@ -273,7 +287,8 @@ qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, f
         return QFW_E_NULL;
     }
     const qfw_plan_header *h = net->header;
-    if (rows < 1 || rows > (uint64_t)h->batch * micro_batches(h)) {
+    const uint32_t batch = QFW_HAS_BATCH ? h->batch : 1;
+    if (rows < 1 || rows > (uint64_t)batch * micro_batches(h)) {
         return QFW_E_ROWS;
     }
     net->progress.micro = 0;

@@ -258,10 +258,14 @@ static bool is_seeded(const qfw_call *call)
     return QFW_DIRECT && qfw_has(call, 3) && fits;
 }
 
+/* Whether a bias always is that of a row whose sums are there, without a mask. */
+enum { ONLY_ROWS = QFW_HAS_SEEDED_ROW && !QFW_HAS_ANY_FINISH };
+
 /* And one row whose sums are there, without a mask: what follows it too. */
 static bool is_row(const qfw_call *call)
 {
-    return QFW_HAS_SEEDED_ROW && sizes_of(call).m == 1 && !qfw_has(call, 4) && is_seeded(call);
+    const bool alone = ONLY_ROWS || (sizes_of(call).m == 1 && !qfw_has(call, 4));
+    return QFW_HAS_SEEDED_ROW && alone && is_seeded(call);
 }
 
 static qfw_seeded row_of(const qfw_call *call, float *sigma, void *acc)
@@ -300,9 +304,9 @@ bool qfw_product_coded(const qfw_call *call, const qfw_tensor *sums, uint64_t *s
 qfw_finish qfw_product_finish(const qfw_call *call, float s_a, float *sigma, uint32_t *absmax)
 {
     const qfw_operand *b = &call->at[2], *bias = &call->at[3];
-    const ptrdiff_t n = sizes_of(call).n, wide = scaled_by_column(call) ? n : 1;
+    const ptrdiff_t n = sizes_of(call).n, wide = !ONLY_ROWS && scaled_by_column(call) ? n : 1;
     qfw_finish f = {NULL, NULL, (call->op->flags & RELU) != 0, wide != 1, NULL, 0, absmax};
-    if ((QFW_HAS_SEEDED_ROW && !QFW_HAS_ANY_FINISH) || !qfw_has(call, 3)) { /* else is_row */
+    if (ONLY_ROWS || !qfw_has(call, 3)) {
         sigmas(call, s_a, sigma, wide);
         return f;
     }
@@ -341,14 +345,16 @@ QFW_NOINLINE static void follow(const qfw_call *call)
 {
     const qfw_operand *acc = &call->at[0];
     const sizes all = sizes_of(call);
-    const ptrdiff_t wide = scaled_by_column(call) ? all.n : 1;
+    const ptrdiff_t wide = !ONLY_ROWS && scaled_by_column(call) ? all.n : 1;
     const ptrdiff_t blocks = scaled_by_row(call) ? all.m : 1, rows = all.m / blocks;
     if (is_row(call)) {
         qfw_seeded row = row_of(call, acc->t.scale, acc->t.codes);
         qfw_seeded_sums(&row, (size_t)all.n, (call->op->flags & RELU) != 0, acc->absmax);
         return;
     }
-    memset(acc->absmax, 0, (size_t)acc->scales * sizeof *acc->absmax);
+    for (ptrdiff_t i = 0, n = ONLY_ROWS ? 1 : acc->scales; i < n; i++) {
+        acc->absmax[i] = 0;
+    }
     for (ptrdiff_t i = 0; i < blocks; i++) {
         qfw_finish f = qfw_product_finish(call, call->at[1].t.scale[i], acc->t.scale + i * wide,
                                           acc->absmax + i * wide);

@@ -49,7 +49,7 @@ static inline sizes sizes_of(const qfw_call *call)
     const qfw_window *pool = pool_of(call);
     const ptrdiff_t positions = positions_of(call), own = a_channels_of(call);
     const ptrdiff_t made = pool != NULL ? qfw_out_positions(pool) : positions;
-    const ptrdiff_t rows = QFW_HAS_ANY_GEMM ? qfw_times(call->rows, positions) : 1;
+    const ptrdiff_t rows = QFW_HAS_ANY_GEMM ? qfw_times(qfw_rows_in(call), positions) : 1;
     const sizes s = {rows, call->at[0].row / made,
                      !qfw_has_window(call) ? own : qfw_times(qfw_taps(w), own / w->groups)};
     return s;

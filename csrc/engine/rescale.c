@@ -22,9 +22,37 @@ static void see_bytes(const int8_t *codes, ptrdiff_t n, span *s)
     s->most = most > s->most ? most : s->most;
 }
 
+/* Where all codes are Sym in whole bytes and flash is scarce, all loops are one kind of loop. */
+enum { ARE_PLAIN = QFW_IS_SMALL && !QFW_HAS_PACKED && !QFW_HAS_ASYM };
+
+static inline int32_t code_at(const void *codes, int slot, ptrdiff_t i)
+{
+    return slot == 8    ? ((const int8_t *)codes)[i]
+           : slot == 16 ? ((const int16_t *)codes)[i]
+                        : ((const int32_t *)codes)[i];
+}
+
+static span plain_span(const qfw_operand *x, ptrdiff_t scale)
+{
+    const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
+    span s = {0, 0};
+    for (ptrdiff_t r = 0; r < runs; r++) {
+        const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
+        for (ptrdiff_t i = run.first; i < run.first + run.n; i++) {
+            const int32_t m = code_at(x->t.codes, qfw_slot(&x->t.format), i);
+            s.least = m < s.least ? m : s.least;
+            s.most = m > s.most ? m : s.most;
+        }
+    }
+    return s;
+}
+
 /* The smallest and largest code (Asym: minus the zero point) of a scale, 0 included. */
 static span span_of(const qfw_operand *x, ptrdiff_t scale)
 {
+    if (ARE_PLAIN) {
+        return plain_span(x, scale);
+    }
     const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
     const bool bytes = x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8;
     span s = {0, 0};
@@ -103,24 +131,45 @@ void qfw_load_held(const qfw_tensor *t, ptrdiff_t first, size_t n, ptrdiff_t sca
     }
 }
 
-/* The random bits of elements first, first + 1, ...: d.a >> 31. */
-static inline void draw_next(const qfw_key *key, ptrdiff_t element, bool first, qfw_draw_pair *d)
+/* The random bits of elements first, first + 1, ...: w.u >> 31. */
+static inline void draw_next(const qfw_key *key, ptrdiff_t element, bool first, qfw_words *w)
 {
-    const uint32_t at = (uint32_t)(element & 31);
-    d->a = qfw_add32(d->a, d->b);
-    if (first || at == 0) {
-        *d = qfw_block_draw(key, (uint64_t)element);
-        d->a = qfw_add32(d->a, qfw_mul32(at, d->b));
+    w->u = qfw_add32(w->u, w->step);
+    if (first || (element & 31) == 0) {
+        *w = qfw_words_at(key, (uint64_t)element);
+    }
+}
+
+/* Codes of a run, halved or (without a key) doubled. */
+static void shift_plain(const qfw_operand *x, qfw_run run, const qfw_key *key)
+{
+    const int slot = qfw_slot(&x->t.format);
+    qfw_words w = {0, 0};
+    for (ptrdiff_t i = run.first; i < run.first + run.n; i++) {
+        int32_t m = code_at(x->t.codes, slot, i);
+        if (key != NULL) {
+            draw_next(key, i, i == run.first, &w);
+            m = (m + (int32_t)(w.u >> 31)) >> 1;
+        } else {
+            m *= 2;
+        }
+        if (slot == 8) {
+            ((int8_t *)x->t.codes)[i] = (int8_t)m;
+        } else if (slot == 16) {
+            ((int16_t *)x->t.codes)[i] = (int16_t)m;
+        } else {
+            ((int32_t *)x->t.codes)[i] = m;
+        }
     }
 }
 
 /* Plain int8: n codes halved, the first being number `first`. */
 static void halve_bytes(int8_t *m, ptrdiff_t first, ptrdiff_t n, const qfw_key *key)
 {
-    qfw_draw_pair d = {0, 0};
+    qfw_words w = {0, 0};
     for (ptrdiff_t i = 0; i < n; i++) {
-        draw_next(key, first + i, i == 0, &d);
-        m[i] = (int8_t)((m[i] + (int32_t)(d.a >> 31)) >> 1);
+        draw_next(key, first + i, i == 0, &w);
+        m[i] = (int8_t)((m[i] + (int32_t)(w.u >> 31)) >> 1);
     }
 }
 
@@ -132,15 +181,15 @@ QFW_COLD static void shift_run(const qfw_operand *x, qfw_run run, const qfw_key 
 {
     const int32_t zp = qfw_is_asym(x->plan->kind) ? x->t.zero_point[run.scale] : 0;
     int32_t m[SHIFTED];
-    qfw_draw_pair d = {0, 0};
+    qfw_words w = {0, 0};
     for (ptrdiff_t i = 0; i < run.n; i += SHIFTED) {
         const ptrdiff_t n = run.n - i < SHIFTED ? run.n - i : SHIFTED;
         qfw_load_codes(&x->t, run.first + i, (size_t)n, run.scale, m);
         for (ptrdiff_t k = 0; k < n; k++) {
             if (key != NULL) {
-                draw_next(key, run.first + i + k, i + k == 0, &d);
+                draw_next(key, run.first + i + k, i + k == 0, &w);
             }
-            m[k] = (key != NULL ? (m[k] + (int32_t)(d.a >> 31)) >> 1 : 2 * m[k]) + zp;
+            m[k] = (key != NULL ? (m[k] + (int32_t)(w.u >> 31)) >> 1 : 2 * m[k]) + zp;
         }
         qfw_store_codes(&x->t, run.first + i, (size_t)n, m);
     }
@@ -152,7 +201,9 @@ static void shift_codes(const qfw_operand *x, ptrdiff_t scale, const qfw_key *ke
     const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
     for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
-        if (key != NULL && x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8) {
+        if (ARE_PLAIN) {
+            shift_plain(x, run, key);
+        } else if (key != NULL && x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8) {
             halve_bytes((int8_t *)x->t.codes + run.first, run.first, run.n, key);
         } else {
             shift_run(x, run, key);
@@ -236,7 +287,7 @@ void qfw_start_scale(const qfw_operand *x, ptrdiff_t scale, qfw_num most, float 
         shift_zero(x, scale, (uint16_t)(growth == QFW_AS_SQUARE ? 0 : hi / 2));
     }
     qfw_codes_at(x, scale, &lo, &hi);
-    const qfw_num s = qfw_num_ratio_up(qfw_num_f32(reach), 1, (uint32_t)hi, 24);
+    const qfw_num s = qfw_num_ratio_up(qfw_num_normal(reach), 1, (uint32_t)hi, 24);
     x->t.scale[scale] = qfw_num_scale_f32(s, qfw_is_pow2(x->t.format.pow2));
 }
 

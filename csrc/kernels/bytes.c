@@ -20,16 +20,13 @@ static uint32_t rescale_few(const int32_t *a, size_t n, const qfw_ratio *ratio,
 {
     const qfw_ratio r = *ratio;
     const qfw_code_rule held = *rule;
-    uint32_t at = (uint32_t)(first & 31), saturated = 0;
-    qfw_draw_pair d = qfw_block_draw(key, first);
-    uint32_t u = qfw_add32(d.a, qfw_mul32(at, d.b));
-    for (size_t i = 0; i < n; i++, at++, u = qfw_add32(u, d.b)) {
-        if (at == 32) {
-            d = qfw_block_draw(key, first + i);
-            u = d.a;
-            at = 0;
+    uint32_t saturated = 0;
+    qfw_words w = {0, 0};
+    for (size_t i = 0; i < n; i++, w.u = qfw_add32(w.u, w.step)) {
+        if (i == 0 || ((first + i) & 31) == 0) {
+            w = qfw_words_at(key, first + i);
         }
-        const int32_t v = qfw_rescale(a[i], &r, QFW_STOCHASTIC, u);
+        const int32_t v = qfw_rescale(a[i], &r, QFW_STOCHASTIC, w.u);
         codes[i] = (int8_t)qfw_code_of(v, &held, &saturated);
     }
     return saturated;

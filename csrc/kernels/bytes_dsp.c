@@ -96,9 +96,9 @@ static uint32_t random_codes(const int32_t *a, size_t n, const qfw_ratio *ratio,
     uint32_t saturated = 0;
     for (size_t some; n > 0; n -= some, a += some, codes += some, first += some) {
         const uint32_t at = (uint32_t)(first & 31);
-        const qfw_draw_pair d = qfw_block_draw(key, first);
+        const qfw_words w = qfw_words_at(key, first);
         some = n < 32 - at ? n : 32 - at;
-        saturated += random_run(a, a + some, qfw_add32(d.a, qfw_mul32(at, d.b)), d.b, &rule, codes);
+        saturated += random_run(a, a + some, w.u, w.step, &rule, codes);
     }
     return saturated;
 }

@@ -5,10 +5,10 @@
 #include "kernels/codes.h"
 #include "kernels/convert.h"
 
-/* The largest product, on a device: there a product of words costs less than one of floats. Scales are
- * normal: mantissa and size are moved up to words of 32 bits, so the product has 63 or 64, the last
- * eight of which are 0. */
-static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff_t n)
+/* The largest product over q, rounded up, on a device: there a product of words costs less than one of
+ * floats. Scales are normal: mantissa and size are moved up to words of 32 bits, so the product has 63
+ * or 64, the last eight of which are 0. */
+static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff_t n, uint32_t q)
 {
     uint64_t most = 0;
     int32_t exp = -64; /* below every other */
@@ -28,8 +28,7 @@ static qfw_num largest_exact(const float *scale, const uint32_t *absmax, ptrdiff
             }
         }
     }
-    const qfw_num found = {most >> 1, exp - 157};
-    return found;
+    return qfw_num_short_up(most, exp - 158, q);
 }
 
 qfw_num qfw_largest_s32_scalar(const float *scale, const uint32_t *most, size_t n)
@@ -52,9 +51,10 @@ qfw_num qfw_largest_s32_scalar(const float *scale, const uint32_t *most, size_t 
 qfw_num qfw_known_scale(const qfw_kernels *kernels, const float *scale, const uint32_t *absmax,
                         ptrdiff_t n, uint32_t q)
 {
-    const qfw_num most = QFW_DIRECT ? largest_exact(scale, absmax, n)
-                                    : QFW_K(kernels, largest_s32)(scale, absmax, (size_t)n);
-    return qfw_num_ratio_up(most, 1, q, 24);
+    if (QFW_DIRECT) {
+        return largest_exact(scale, absmax, n, q);
+    }
+    return qfw_num_ratio_up(QFW_K(kernels, largest_s32)(scale, absmax, (size_t)n), 1, q, 24);
 }
 
 /* And dst's one scale, codes being at most q. */

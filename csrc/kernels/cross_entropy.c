@@ -3,21 +3,25 @@
 #include "base/round.h"
 #include "base/scale.h"
 #include "include/qfw.h"
+#include "kernels/kernels.h"
 #include "kernels/softmax.h"
 
 enum { MAX_ROWS = 1 << 24, IGNORED = -100 };
 
-/* The sizes, and then every label; how many count. */
-static qfw_status check(const int32_t *labels, size_t rows, size_t classes, size_t *count)
+static qfw_status check_sizes(size_t rows, size_t classes)
 {
-    *count = 0;
     if (rows == 0) {
         return QFW_E_ROWS;
     }
-    if (rows > MAX_ROWS || classes == 0 || classes > QFW_MAX_CLASSES ||
-        (uint64_t)rows * classes > SIZE_MAX / sizeof(int32_t)) {
-        return QFW_E_SIZE;
-    }
+    const bool fits = rows <= MAX_ROWS && classes != 0 && classes <= QFW_MAX_CLASSES &&
+                      (uint64_t)rows * classes <= SIZE_MAX / sizeof(int32_t);
+    return fits ? QFW_OK : QFW_E_SIZE;
+}
+
+/* Every label; how many count. */
+static qfw_status check_labels(const int32_t *labels, size_t rows, size_t classes, size_t *count)
+{
+    *count = 0;
     for (size_t i = 0; i < rows; i++) {
         if (labels[i] != IGNORED && (labels[i] < 0 || (size_t)labels[i] >= classes)) {
             return QFW_E_LABEL;
@@ -50,16 +54,22 @@ qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *l
     if (!qfw_is_scale_f32(scale)) {
         return QFW_E_SCALE;
     }
+    QFW_TRY(check_sizes(rows, classes));
+    return qfw_cross_entropy_rows(z, scale, labels, rows, classes, error, error_scale, absmax,
+                                  loss);
+}
+
+qfw_status qfw_cross_entropy_rows(const int16_t *z, float scale, const int32_t *labels, size_t rows,
+                                  size_t classes, int32_t *error, float *error_scale,
+                                  uint32_t *absmax, float *loss)
+{
     size_t count;
-    const qfw_status status = check(labels, rows, classes, &count);
-    if (status != QFW_OK) {
-        return status;
-    }
-    const qfw_log2_scale s = qfw_log2_scale_of(qfw_num_f32(scale));
+    QFW_TRY(check_labels(labels, rows, classes, &count));
+    const qfw_log2_scale s = qfw_log2_scale_of(qfw_num_normal(scale));
     uint64_t sum = 0; /* of 2^24 losses below 2^36: below 2^60 */
     uint32_t largest = 0;
     for (size_t i = 0; i < rows; i++) {
-        if (labels[i] == IGNORED) {
+        if (rows != 1 && labels[i] == IGNORED) { /* one row counts */
             memset(error + i * classes, 0, classes * sizeof *error);
             continue;
         }
@@ -69,8 +79,8 @@ qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *l
     /* count is exact up to 2^24 */
     const float n = QFW_SOFT_FLOAT ? qfw_soft_float(count, 0) : (float)count;
     const float all = QFW_SOFT_FLOAT ? qfw_soft_float(sum, -26) : qfw_float_u64(sum) * 0x1p-26f;
-    *error_scale = qfw_coef_div(0x1p-30f, n);
-    *loss = qfw_coef_div(all, n);
+    *error_scale = rows == 1 ? 0x1p-30f : qfw_coef_div(0x1p-30f, n);
+    *loss = rows == 1 ? all : qfw_coef_div(all, n);
     if (absmax != NULL) {
         *absmax = largest;
     }
@@ -84,10 +94,8 @@ qfw_status qfw_cross_entropy_f32(const float *z, const int32_t *labels, size_t r
         return QFW_E_NULL;
     }
     size_t count;
-    const qfw_status status = check(labels, rows, classes, &count);
-    if (status != QFW_OK) {
-        return status;
-    }
+    QFW_TRY(check_sizes(rows, classes));
+    QFW_TRY(check_labels(labels, rows, classes, &count));
     const float n = (float)count, share = qfw_div_f32(1.0f, n);
     float sum = 0.0f;
     for (size_t i = 0; i < rows; i++) {

@@ -53,16 +53,9 @@ uint32_t qfw_sum_row(int32_t *sums, const int8_t *e, size_t out, const int8_t *x
 /* Sym(8), stochastic: terms have 20 more bits. */
 enum { MOVED_FRAC = 20, MOVED_MOST = 127 };
 
-/* The words u, u + step, ... of neighbours in a block. */
-typedef struct {
-    uint32_t u, step;
-} qfw_words;
-
 static inline qfw_words moved_words(const qfw_key *key, ptrdiff_t i)
 {
-    const qfw_draw_pair d = qfw_block_draw(key, (size_t)i);
-    const qfw_words w = {qfw_add32(d.a, qfw_mul32((uint32_t)(i & 31), d.b)), d.b};
-    return w;
+    return qfw_words_at(key, (size_t)i);
 }
 
 /* How many of n elements from number i on have the words of one block. */

@@ -19,7 +19,9 @@ uint64_t qfw_norm_eps(float eps, float s, size_t n)
         return UINT64_C(1) << 62;
     }
     const qfw_num v = qfw_num_f32(e); /* mant < 2^24, so exp <= 38 */
-    const uint64_t floor = v.exp >= 0 ? v.mant << v.exp : v.exp > -24 ? v.mant >> -v.exp : 0;
+    const uint64_t floor = v.exp >= 0    ? (uint64_t)v.mant << v.exp
+                           : v.exp > -24 ? v.mant >> -v.exp
+                                         : 0;
     return floor != 0 ? floor : 1;
 }
 

@@ -87,6 +87,9 @@ uint32_t qfw_rescale_s32_scalar(const int32_t *a, const uint32_t *u, size_t n,
 /* Where instructions do all but a few, those are done in few bytes. */
 enum { ONLY_RESTS = QFW_HAS_FLOATS_WITHIN && !QFW_HAS_FIXED && !QFW_HAS_HINDSIGHT };
 
+/* And in fewest as biases are: the scale was found, so that no quotient is above q. */
+enum { ARE_SEEDS = ONLY_RESTS && QFW_IS_SMALL };
+
 /* To the nearest, half away: what most rows are. most: the largest magnitude; known: that it is q s or less. */
 static uint32_t encode_near(const float *x, size_t n, float s, int32_t q, float most, bool known,
                             int8_t *codes)
@@ -97,13 +100,22 @@ static uint32_t encode_near(const float *x, size_t n, float s, int32_t q, float 
         const qfw_divisor by = qfw_divisor_of(s);
         known = qfw_nearest_quotient(most, &by) <= q;
     }
-    const size_t done = known ? qfw_floats_within(x, n, s, codes) : 0;
+    const size_t done = known || ONLY_RESTS ? qfw_floats_within(x, n, s, codes) : 0;
     if (done == n) {
         return 0;
     }
-    const qfw_divisor d = qfw_divisor_of(s);
     codes += done;
-    for (x += done; x < end; x++) {
+    x += done;
+    for (; ARE_SEEDS && x < end; x++) {
+        const qfw_num v = qfw_num_f32(*x);
+        const int64_t m = qfw_bits_f32(*x) >> 31 != 0 ? -(int64_t)v.mant : (int64_t)v.mant;
+        *codes++ = (int8_t)qfw_seed_of(m, v.exp, s).seed;
+    }
+    if (ARE_SEEDS) {
+        return 0;
+    }
+    const qfw_divisor d = qfw_divisor_of(s);
+    for (; x < end; x++) {
         const int32_t v = ONLY_RESTS ? qfw_round_quotient(*x, &d, QFW_HALF_AWAY, 0)
                                      : qfw_nearest_quotient(*x, &d);
         int32_t code = v;
@@ -122,7 +134,8 @@ static uint32_t largest_of(const float *x, size_t n)
 {
     uint32_t most = 0;
     const float *end = x + n;
-    for (x += qfw_largest_of_fours(x, n, &most); x < end; x++) {
+    x += qfw_largest_of_fours(x, n, &most);
+    for (; (!QFW_HAS_FLOATS_WITHIN || QFW_HAS_RESTS) && x < end; x++) {
         const uint32_t twice = qfw_mul32(qfw_bits_f32(*x), 2);
         if (twice > most) {
             most = twice;

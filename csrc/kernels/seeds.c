@@ -6,7 +6,7 @@
 /* Seeds beyond those of `seeded`. */
 static uint32_t seed_far(int32_t m, float s, float *sigma, uint8_t *shift)
 {
-    const qfw_num v = qfw_num_f32(s);
+    const qfw_num v = qfw_num_normal(s);
     const qfw_seed r = qfw_seed_of((int64_t)v.mant * m, v.exp, *sigma);
     *shift = r.shift;
     *sigma = r.shift != 0 ? qfw_scale_lift(*sigma, r.shift) : *sigma;

@@ -43,10 +43,10 @@ typedef qfw_num qfw_largest_s32_fn(const float *scale, const uint32_t *most, siz
 /* s * m, so. */
 static inline qfw_num qfw_num_product(float s, uint32_t m)
 {
-    const qfw_num v = qfw_num_f32(s);
-    const uint64_t p = v.mant * m;
+    const qfw_num v = qfw_num_normal(s);
+    const uint64_t p = (uint64_t)v.mant * m;
     const int up = p != 0 ? 62 - qfw_msb64(p) : 0;
-    const qfw_num n = {p << up, v.exp - up};
+    const qfw_num n = {(qfw_mant)(p << up), v.exp - up};
     return n;
 }
 

@@ -15,6 +15,11 @@ typedef struct {
     int32_t top;
 } qfw_softmax_sum;
 
+/* qfw_cross_entropy_s16 of what can only have wrong labels. */
+qfw_status qfw_cross_entropy_rows(const int16_t *z, float scale, const int32_t *labels, size_t rows,
+                                  size_t classes, int32_t *error, float *error_scale,
+                                  uint32_t *absmax, float *loss);
+
 /* p[c] in units of 2^-30, at most 2^30. */
 qfw_softmax_sum qfw_softmax_s16(const int16_t *z, size_t classes, const qfw_log2_scale *s,
                                 int32_t *p);

@@ -49,7 +49,8 @@ def write(path: Path, image: Image, target: Target) -> Folder:
         local = Path("qfw") / file.relative_to(csrc())
         _copy(file, path / local)
         core += [local] if file.suffix == ".c" else []
-    (path / "qfw" / CONFIG).write_text(config_text(features(image.plan_bytes)))
+    values = features(image.plan_bytes) | {"QFW_NARROW_PLAN": int(image.is_narrow)}
+    (path / "qfw" / CONFIG).write_text(config_text(values))
     cross = csrc() / "cross"
     if not target.is_host:
         for name in BOARD:  # their includes name the room

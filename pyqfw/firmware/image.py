@@ -48,17 +48,23 @@ class Image:
         return self.plan.arena_bytes + 4 * rows
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether the firmware has the plan in narrow records."""
+        return self.own_plan != self.plan_bytes
+
+    @property
     def labels(self) -> int:
         """Words of a row's label or target."""
         labels = self.plan.program.labels
         return 0 if labels is None else labels.size
 
 
-def image_of(net: Session) -> Image:
-    """The net as it stands."""
+def image_of(net: Session, any_core: bool = False) -> Image:
+    """The net as it stands; `any_core`: for a core that serves any plan, which has no narrow records."""
     constants = net._spaces.const[: net.plan.layout.const_bytes].tobytes()
     plan = net.plan.to_bytes()
-    return Image(net.plan, plan, narrow(plan) or plan, constants, state.encode(state.of(net)))
+    own = None if any_core else narrow(plan)
+    return Image(net.plan, plan, own or plan, constants, state.encode(state.of(net)))
 
 
 def header_text(image: Image) -> str:
