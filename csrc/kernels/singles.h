@@ -35,7 +35,7 @@ typedef struct {
  *   returns  how many were made: 0 unless `first` is a multiple of 8. codes may begin where a does */
 enum { QFW_SURE_SUM = 1 << 27, QFW_SURE_WORD = 1 << 18 };
 typedef size_t qfw_singles_s8_fn(const int32_t *a, size_t n, float s_in, uint32_t q,
-                                   const qfw_key *key, uint64_t first, float *scale, int8_t *codes);
+                                 const qfw_key *key, uint64_t first, float *scale, int8_t *codes);
 
 /* The largest scale[i] * most[i], exactly: normalised to 63 bits, 0 where all are; most[i] <= 2^31. */
 typedef qfw_num qfw_largest_s32_fn(const float *scale, const uint32_t *most, size_t n);

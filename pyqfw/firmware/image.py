@@ -60,7 +60,7 @@ class Image:
 
 
 def image_of(net: Session, any_core: bool = False) -> Image:
-    """The net as it stands; `any_core`: for a core that serves any plan, which has no narrow records."""
+    """The net as it stands; `any_core`: for a core of any plan, which reads no narrow records."""
     constants = net._spaces.const[: net.plan.layout.const_bytes].tobytes()
     plan = net.plan.to_bytes()
     own = None if any_core else narrow(plan)
