@@ -50,6 +50,9 @@ qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *l
     if (!qfw_is_scale_f32(scale)) {
         return QFW_E_SCALE;
     }
+    if (!QFW_HAS_BATCH && rows != 1) { /* firmware whose steps have one row */
+        return QFW_E_ROWS;
+    }
     size_t count;
     const qfw_status status = check(labels, rows, classes, &count);
     if (status != QFW_OK) {
@@ -69,8 +72,9 @@ qfw_status qfw_cross_entropy_s16(const int16_t *z, float scale, const int32_t *l
     /* count is exact up to 2^24 */
     const float n = QFW_SOFT_FLOAT ? qfw_soft_float(count, 0) : (float)count;
     const float all = QFW_SOFT_FLOAT ? qfw_soft_float(sum, -26) : qfw_float_u64(sum) * 0x1p-26f;
-    *error_scale = qfw_coef_div(0x1p-30f, n);
-    *loss = qfw_coef_div(all, n);
+    const bool one = !QFW_HAS_BATCH || count == 1;
+    *error_scale = one ? 0x1p-30f : qfw_coef_div(0x1p-30f, n);
+    *loss = one ? all : qfw_coef_div(all, n);
     if (absmax != NULL) {
         *absmax = largest;
     }
