@@ -169,8 +169,10 @@ static void fours_halved(const int32_t *a, const int32_t *end, uint32_t shift, i
 }
 
 /* x = a << up; half up and half away differ in ties alone, which have 31 + shift zeros at the end of x
- * mult: x has at most 30. Fours of sums; returns how many are done. */
-static size_t fours_within(const int32_t *a, size_t n, const dsp_ratio *r, int8_t *codes)
+ * mult: x has at most 30. Fours of sums; returns how many are done. Not within its caller, whose registers
+ * these loops have no room beside. */
+QFW_NOINLINE static size_t fours_within(const int32_t *a, size_t n, const dsp_ratio *r,
+                                        int8_t *codes)
 {
     register int32_t x0 __asm__("r4"), x1 __asm__("r5"), x2 __asm__("r6"), x3 __asm__("r8");
     const int32_t *end = a + (n & ~(size_t)3);
