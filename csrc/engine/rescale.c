@@ -6,6 +6,7 @@
 #include "base/scale.h"
 #include "engine/count.h"
 #include "kernels/codes.h"
+#include "kernels/moved.h"
 
 typedef struct {
     int32_t least, most;
@@ -166,10 +167,12 @@ static void shift_plain(const qfw_operand *x, qfw_run run, const qfw_key *key)
 /* Plain int8: n codes halved, the first being number `first`. */
 static void halve_bytes(int8_t *m, ptrdiff_t first, ptrdiff_t n, const qfw_key *key)
 {
-    qfw_words w = {0, 0};
-    for (ptrdiff_t i = 0; i < n; i++) {
-        draw_next(key, first + i, i == 0, &w);
-        m[i] = (int8_t)((m[i] + (int32_t)(w.u >> 31)) >> 1);
+    for (ptrdiff_t i = 0; i < n;) {
+        const ptrdiff_t end = i + (ptrdiff_t)moved_count(first + i, (size_t)(n - i));
+        qfw_words w = moved_words(key, first + i);
+        for (; i < end; i++, w.u = qfw_add32(w.u, w.step)) {
+            m[i] = (int8_t)((m[i] + (int32_t)(w.u >> 31)) >> 1);
+        }
     }
 }
 

@@ -200,5 +200,106 @@ BOTH(far_low, LOAD_BYTES, BYTES, BYTES, LESS_HALVES, HELD_HALVES)
 BOTH(far_up, LOAD_BYTES, BYTES_UP, BYTES_UP, LESS_HALVES, HELD_HALVES)
 BOTH(far_sums, LOAD_SUMS, SUMS, SUMS, LESS_HALVES, HELD_HALVES)
 
+/* The same of a row without an error, whose state shrinks, to 127/128 at least: its steps are bytes, and
+ * none is -128. */
+static __attribute__((noinline)) uint32_t state_alone(int8_t *m, int8_t *v, const void *x,
+                                                      const both *b)
+{
+    register int8_t *to __asm__("r0") = m;
+    register int8_t *own __asm__("r1") = v;
+    register uint32_t upper __asm__("r3") = 0xFF00FF00u;
+    register const both *all __asm__("r12") = b;
+    (void)x;
+    __asm__ volatile("push {r7}\n\t"
+                     "ldm r12, {r2, r4, r5, r6, r7, r8, lr}\n\t"
+                     "ldr r9, [r12, #32]\n\t"
+                     "mov r10, #0\n\t"
+                     "push {r8, r9, r10}\n\t"
+                     "mov r8, r2\n\t"
+                     "mov r2, r4\n\t"
+                     "mov r4, r5\n\t"
+                     "mov r5, r7\n\t"
+                     "mov r7, r8\n"
+                     "1:\n\t"
+                     "ldr r6, [r1]\n\t"
+                     "cmp r6, #0\n\t"
+                     "beq 7f\n\t"
+                     "and r8, r3, r6\n\t"
+                     "and r6, r3, r6, lsl #8\n\t"
+                     "lsr r9, r2, #12\n\t"
+                     "add r2, r2, r4\n\t"
+                     "lsr r10, r2, #12\n\t"
+                     "add r2, r2, r4\n\t"
+                     "lsr r11, r2, #12\n\t"
+                     "add r2, r2, r4\n\t"
+                     "lsr r12, r2, #12\n\t"
+                     "add r2, r2, r4\n\t"
+                     "smlawb r9, r7, r6, r9\n\t"
+                     "smlawb r10, r7, r8, r10\n\t"
+                     "smlawt r11, r7, r6, r11\n\t"
+                     "smlawt r12, r7, r8, r12\n\t"
+                     "pkhtb r9, r11, r9, asr #16\n\t"
+                     "pkhtb r10, r12, r10, asr #16\n\t"
+                     "and r9, r9, r3, ror #4\n\t"
+                     "and r10, r3, r10, lsl #4\n\t"
+                     "orrs r9, r10, r9, lsr #4\n\t"
+                     "beq 4f\n\t"
+                     "ldr r10, [r0]\n\t"
+                     "qsub8 r11, r10, r9\n\t"
+                     "qadd8 r9, r11, r9\n\t"
+                     "cmp r9, r10\n\t"
+                     "bne 8f\n"
+                     "3:\n\t"
+                     "mov r9, #0x01010101\n\t"
+                     "qsub8 r11, r11, r9\n\t" /* -128 becomes -127 */
+                     "qadd8 r11, r11, r9\n\t"
+                     "str r11, [r0]\n"
+                     "4:\n\t"
+                     "ldr r12, [sp]\n\t"
+                     "lsr r9, r5, #12\n\t"
+                     "add r5, r5, r12\n\t"
+                     "lsr r10, r5, #12\n\t"
+                     "add r5, r5, r12\n\t"
+                     "lsr r11, r5, #12\n\t"
+                     "add r5, r5, r12\n\t"
+                     "add r12, r5, r12\n\t"
+                     "lsr r5, r5, #12\n\t"
+                     "smlawb r9, lr, r6, r9\n\t"
+                     "smlawb r10, lr, r8, r10\n\t"
+                     "smlawt r11, lr, r6, r11\n\t"
+                     "smlawt r5, lr, r8, r5\n\t"
+                     "pkhtb r9, r11, r9, asr #16\n\t"
+                     "pkhtb r10, r5, r10, asr #16\n\t"
+                     "mov r5, r12\n\t"
+                     "and r9, r9, r3, ror #4\n\t"
+                     "and r10, r3, r10, lsl #4\n\t"
+                     "orr r9, r10, r9, lsr #4\n\t"
+                     "str r9, [r1], #4\n"
+                     "6:\n\t"
+                     "ldr r9, [sp, #4]\n\t"
+                     "add r0, r0, #4\n\t"
+                     "cmp r0, r9\n\t"
+                     "bne 1b\n\t"
+                     "b 9f\n"
+                     "7:\n\t" /* codes that stay */
+                     "ldr r12, [sp]\n\t"
+                     "add r2, r2, r4, lsl #2\n\t"
+                     "add r5, r5, r12, lsl #2\n\t"
+                     "add r1, r1, #4\n\t"
+                     "b 6b\n"
+                     "8:\n\t"
+                     "mov r9, #1\n\t"
+                     "str r9, [sp, #8]\n\t"
+                     "b 3b\n"
+                     "9:\n\t"
+                     "ldr r12, [sp, #8]\n\t"
+                     "add sp, sp, #12\n\t"
+                     "pop {r7}"
+                     : "+r"(to), "+r"(own), "+r"(all)
+                     : "r"(upper)
+                     : "r2", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "lr", "memory", "cc");
+    return (uint32_t)(uintptr_t)all;
+}
+
 #endif
 #endif

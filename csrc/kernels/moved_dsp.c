@@ -255,6 +255,9 @@ typedef uint32_t mover(int8_t *m, int8_t *v, const void *x, const both *b);
  * and 2^26 of v, so that steps are bytes; or `far` 2^28 each. NULL: one is beyond. */
 enum { NEAR_G = 25, NEAR_MU = 26, MOST = 28 };
 
+/* 127 / 128: what state_alone takes. */
+enum { ALONE_MOST = 0x3F7E0000 };
+
 /* By bytes, an error not 0. */
 QFW_ALWAYS_INLINE mover *find_products(const qfw_row *r, qfw_slope g, qfw_slope g_v, bool far,
                                        both *b)
@@ -291,7 +294,7 @@ QFW_ALWAYS_INLINE mover *find_both(const qfw_row *r, const qfw_pace *of_m, const
         return find_of_sums(r, of_m->g, of_v->g, far, b);
     }
     if (r->code == 0) {
-        return far ? far_low : both_low;
+        return far ? far_low : of_v->v <= ALONE_MOST ? state_alone : both_low;
     }
     return find_products(r, of_m->g, of_v->g, far, b);
 }

@@ -11,19 +11,22 @@ typedef struct {
 } two;
 
 /* The next ones from number `k` on; the row after them. Where there is but one, y counts nothing. */
-static size_t next_two(const int8_t *e, size_t out, const int8_t *x, size_t n, size_t k,
-                       size_t terms, two *to, uint32_t *all)
+QFW_ALWAYS_INLINE size_t next_two(const int8_t *e, size_t out, const int8_t *x, size_t n, size_t k,
+                                  size_t terms, two *to, uint32_t *all)
 {
-    int32_t found = 0;
-    to->codes = 0;
-    for (; k < terms && found < 2; k++) {
-        const int32_t code = e[k * out];
+    const int8_t *at = e + k * out;
+    for (to->codes = 0; k < terms; at += out) {
+        const int32_t code = *at;
+        k++;
         if (code != 0) {
-            to->y = x + k * n;
-            to->x = found == 0 ? to->y : to->x;
-            to->codes |= ((uint32_t)code & 0xFFFFu) << 16 * found;
+            to->y = x + (k - 1) * n;
             *all += qfw_abs32(code);
-            found++;
+            if (to->codes != 0) {
+                to->codes |= (uint32_t)code << 16;
+                return k;
+            }
+            to->codes = (uint32_t)code & 0xFFFFu;
+            to->x = to->y;
         }
     }
     return k;

@@ -129,7 +129,9 @@ static void check_row(const motion *c, unsigned number)
     int32_t wide_m[MOST_ROW] = {0}, wide_v[MOST_ROW] = {0}, g[MOST_ROW] = {0};
     uint32_t u[MOST_ROW], u_v[MOST_ROW];
     const qfw_key key = {number, 11}, key_v = {number, 13};
-    const qfw_coef none = {0, 0, 0, 0}, of_v = c->state ? c->v : none, beta = coef(58982, -4);
+    static const int32_t betas[] = {58982, 65024, 65280, 65535, 32768};
+    const qfw_coef none = {0, 0, 0, 0}, of_v = c->state ? c->v : none;
+    const qfw_coef beta = coef(betas[number % 5], -4);
     const qfw_move move = {c->g, of_v, none, 20, -127, 127, QFW_STOCHASTIC};
     const qfw_move state = {c->g_v, beta, none, 20, -127, 127, QFW_STOCHASTIC};
     const size_t off = number % 4, n = c->n;
@@ -210,11 +212,11 @@ static unsigned check_lengths(void)
 /* Terms about the bounds up to which a step is a byte, and those up to which nothing is held. */
 static unsigned check_bounds(void)
 {
-    static const int32_t codes[] = {1, -2, 26, 35, 64, -127, -128};
+    static const int32_t codes[] = {0, 1, -2, 26, 35, 64, -127, -128};
     unsigned number = 0;
     for (int32_t shift = -2; shift < 21; shift++) {
         for (int32_t of_v = -7; of_v < 1; of_v++) {
-            for (int kind = 0; kind < 7; kind++, number++) {
+            for (int kind = 0; kind < 8; kind++, number++) {
                 const bool sums = number % 3 == 2;
                 const motion c = {1 + number % MOST_ROW,
                                   (ptrdiff_t)(number % 11),
