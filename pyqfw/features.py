@@ -8,7 +8,7 @@ from . import wire
 from .formats import ROUNDINGS
 from .lower.ir import ALIGN, ROLES, SPACES
 from .lower.memory import NET_BYTES
-from .narrow import narrow, places_of
+from .narrow import has_short_tensors, narrow, places_of
 from .plan import Plan
 
 _SYM, _ASYM, _FLOAT32 = (wire.KINDS[kind] for kind in ("sym", "asym", "float32"))
@@ -376,6 +376,9 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "POOLED": any(op.name == "product_pool_s32" for op in p.ops),
         "HINDSIGHT": any(t.range == wire.HINDSIGHT for t in codes),
         "FIXED": any(t.range == wire.FIXED for t in codes),
+        "OUTER": any(
+            t.outer * (p.batch if t.rows == wire.ROWS_OUTER else 1) > 1 for t in p.tensors
+        ),
         "GROUPS": any(1 < t.group < t.axis for t in codes),
         "ROW_SCALES": any(t.rows == wire.ROWS_OUTER and not t.shared for t in codes),
         "SHARED": any(_is_shared(t, p.batch) for t in codes),
@@ -421,6 +424,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
     }
     one_row = not (uses["ANY_GEMM"] or uses["ANY_MOVE"])
     uses["RESTS"] = not (one_row and all(_fits_instructions(p, op) for op in p.ops))
+    own = narrow(data)
     macros = {f"QFW_HAS_{name}": int(used) for name, used in uses.items()}
     return {
         "QFW_DIRECT": 1,
@@ -428,5 +432,6 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "QFW_PLAN_CRC": p.crc,
         "QFW_LASTING_BYTES": p.lasting,
         "QFW_PLACES": places_of(data),
-        "QFW_NARROW_PLAN": int(narrow(data) is not None),
+        "QFW_NARROW_PLAN": int(own is not None),
+        "QFW_SHORT_TENSORS": int(own is not None and has_short_tensors(own)),
     } | macros

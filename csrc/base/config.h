@@ -25,6 +25,11 @@
 #define QFW_NARROW_PLAN 0
 #endif
 
+/* Of tensors the short ones. */
+#ifndef QFW_SHORT_TENSORS
+#define QFW_SHORT_TENSORS 0
+#endif
+
 /* Places that operations have operands at. */
 #ifndef QFW_PLACES
 #define QFW_PLACES 8
@@ -84,6 +89,9 @@
 #endif
 #ifndef QFW_HAS_SHARED /* scales of several stretches */
 #define QFW_HAS_SHARED 1
+#endif
+#ifndef QFW_HAS_OUTER /* tensors of which several rows have scales of their own, or rows before the axis */
+#define QFW_HAS_OUTER 1
 #endif
 #ifndef QFW_HAS_GROUPS /* scales of some of an axis, neither of one nor of all */
 #define QFW_HAS_GROUPS 1
@@ -182,7 +190,7 @@
       QFW_HAS_PANELS && QFW_HAS_FEW_COLUMNS && QFW_HAS_ANY_GEMM && QFW_HAS_ANY_MASK &&          \
       QFW_HAS_NEAREST_S8 && QFW_HAS_MANY_ROWS && QFW_HAS_RECOMPUTE && QFW_HAS_ODD_ROWS &&       \
       QFW_HAS_GROUPS && QFW_HAS_ANY_FINISH && QFW_HAS_ANY_FLOATS && QFW_HAS_RESTS &&            \
-      QFW_HAS_LINES && QFW_PLACES == 8)
+      QFW_HAS_LINES && QFW_HAS_OUTER && QFW_PLACES == 8)
 #error "a core that lacks something serves one plan: QFW_ANY_PLAN is 0, QFW_PLAN_CRC is its CRC"
 #endif
 
@@ -215,6 +223,13 @@
 #else
 #define QFW_SMALL
 #define QFW_SMALL_APART
+#endif
+
+/* Inside its callers where flash is not scarce. */
+#if defined(__GNUC__) && QFW_IS_SMALL
+#define QFW_INLINE_LARGE static __attribute__((noinline, unused))
+#else
+#define QFW_INLINE_LARGE QFW_INLINE
 #endif
 
 /* The same where one plan has few callers of it; a core for any plan has many, and little flash. */

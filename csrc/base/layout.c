@@ -36,7 +36,8 @@ qfw_status qfw_layout_check(const qfw_layout *layout, ptrdiff_t *elements, ptrdi
 qfw_run qfw_run_at(const qfw_layout *layout, ptrdiff_t element)
 {
     const ptrdiff_t row = layout->axis * layout->inner;
-    const ptrdiff_t outer = layout->outer == 1 ? 0 : element / row, in_row = element - outer * row;
+    const ptrdiff_t outer = qfw_outer_of(layout) == 1 ? 0 : element / row,
+                    in_row = element - outer * row;
     const ptrdiff_t at = layout->inner == 1 ? in_row : in_row / layout->inner;
     const bool whole = !QFW_HAS_GROUPS || at < layout->group;
     const ptrdiff_t g = layout->group == 1 ? at : whole ? 0 : at / layout->group;
@@ -47,7 +48,7 @@ qfw_run qfw_run_at(const qfw_layout *layout, ptrdiff_t element)
 
 qfw_run qfw_run_of(const qfw_layout *layout, ptrdiff_t scale, ptrdiff_t number)
 {
-    const bool shared = layout->shared != 0;
+    const bool shared = !QFW_HAS_OUTER || layout->shared != 0; /* of one row it does not matter */
     const ptrdiff_t outer = shared ? number : scale / qfw_groups(layout);
     const ptrdiff_t g = shared ? scale : scale % qfw_groups(layout);
     const ptrdiff_t start = g * layout->group * layout->inner;

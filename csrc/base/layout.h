@@ -19,6 +19,12 @@ typedef struct {
     ptrdiff_t first, n, scale;
 } qfw_run;
 
+/* Rows before the axis. */
+static inline ptrdiff_t qfw_outer_of(const qfw_layout *layout)
+{
+    return QFW_HAS_OUTER ? layout->outer : 1;
+}
+
 /* The length of a stretch, but for a row's last one; a group beyond the axis is one stretch. */
 static inline ptrdiff_t qfw_run_length(const qfw_layout *layout)
 {
@@ -38,12 +44,12 @@ static inline ptrdiff_t qfw_groups(const qfw_layout *layout)
 /* Of a layout that was checked. */
 static inline ptrdiff_t qfw_elements(const qfw_layout *layout)
 {
-    return layout->outer * layout->axis * layout->inner;
+    return qfw_outer_of(layout) * layout->axis * layout->inner;
 }
 
 static inline ptrdiff_t qfw_scales(const qfw_layout *layout)
 {
-    return (layout->shared != 0 ? 1 : layout->outer) * qfw_groups(layout);
+    return (layout->shared != 0 ? 1 : qfw_outer_of(layout)) * qfw_groups(layout);
 }
 
 /* Where group g of a row ends, counted from the row's start. */

@@ -100,7 +100,7 @@ const char *qfw_rule_fold_s32(const qfw_call *call)
     const sizes s = sizes_of(call);
     const char *broken = sizes_fault(call);
     if (broken == NULL && is_sums(&call->at[1])) {
-        broken = call->op->tensor[0] == call->op->tensor[1] ? NULL : "other accumulators";
+        broken = call->at[0].plan == call->at[1].plan ? NULL : "other accumulators";
     } else {
         broken = broken != NULL ? broken : scales_fault(call);
     }

@@ -8,7 +8,7 @@
 #include "kernels/moved.h"
 
 /* qfw_coef_of, for what is done for every row. */
-QFW_INLINE void find_coef(float top, float to, int32_t frac, bool wide, qfw_coef *k)
+QFW_INLINE_LARGE void find_coef(float top, float to, int32_t frac, bool wide, qfw_coef *k)
 {
     int32_t right = 0, left = 0;
     k->mu = k->limit = 0;
@@ -126,7 +126,7 @@ static bool is_one(float scale)
     return qfw_bits_f32(scale) == qfw_bits_f32(1.0f);
 }
 
-static uint32_t largest(const int8_t *x, ptrdiff_t n)
+QFW_SMALL_APART static uint32_t largest(const int8_t *x, ptrdiff_t n)
 {
     uint32_t most = 0;
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -164,7 +164,8 @@ static ptrdiff_t scale_of(const qfw_operand *t, ptrdiff_t row)
 }
 
 /* Begins scale `at` by the row's own gradient, if it has no range. */
-static void begin(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t at, float c)
+QFW_SMALL_APART static void begin(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r,
+                                  ptrdiff_t at, float c)
 {
     if (!qfw_has_no_range(t, at)) {
         return;

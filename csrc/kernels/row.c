@@ -91,8 +91,9 @@ bool qfw_codes_of_row(const int32_t *acc, size_t n, const qfw_finish *f, const f
 {
     const int32_t bits = to->format.bits, width = qfw_slot(&to->format);
     const bool follows = QFW_HAS_REQUANTIZE && (f->seed != NULL || f->relu || f->absmax != NULL);
-    if (f->mask != NULL || rule->rounding != QFW_HALF_AWAY || to->format.kind != QFW_SYM ||
-        (width != 8 && (width != 16 || follows))) {
+    if (QFW_HAS_MANY_ROWS &&
+        (f->mask != NULL || rule->rounding != QFW_HALF_AWAY || to->format.kind != QFW_SYM ||
+         (width != 8 && (width != 16 || follows)))) {
         return false;
     }
     const float s = to->scale[0];
