@@ -8,7 +8,7 @@ from . import wire
 from .formats import ROUNDINGS
 from .lower.ir import ALIGN, ROLES, SPACES
 from .lower.memory import NET_BYTES
-from .narrow import narrow, places_of
+from .narrow import has_short_tensors, narrow, places_of
 from .plan import Plan
 
 _SYM, _ASYM, _FLOAT32 = (wire.KINDS[kind] for kind in ("sym", "asym", "float32"))
@@ -417,6 +417,7 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
     one_row = not (uses["ANY_GEMM"] or uses["ANY_MOVE"])
     uses["OUTER"] = not one_row or p.batch > 1 or any(t.outer != 1 for t in p.tensors)
     uses["RESTS"] = not (one_row and all(_fits_instructions(p, op) for op in p.ops))
+    own = narrow(data)
     macros = {f"QFW_HAS_{name}": int(used) for name, used in uses.items()}
     return {
         "QFW_DIRECT": 1,
@@ -424,5 +425,6 @@ def features(plan: Plan | bytes, counters: bool = False) -> dict[str, int]:
         "QFW_PLAN_CRC": p.crc,
         "QFW_LASTING_BYTES": p.lasting,
         "QFW_PLACES": places_of(data),
-        "QFW_NARROW_PLAN": int(narrow(data) is not None),
+        "QFW_NARROW_PLAN": int(own is not None),
+        "QFW_SHORT_TENSORS": int(own is not None and has_short_tensors(own)),
     } | macros

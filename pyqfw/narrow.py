@@ -10,8 +10,9 @@ from . import wire
 
 MAGIC = 0x4E574651  # "QFWN"
 VERSION = 1
-HEADER = struct.Struct("<II HH II IIII f I 3H 5H5H 4H 2x")
+HEADER = struct.Struct("<II HH II IIII f I 3H 5H5H 4H H")
 TENSOR = struct.Struct("<8B 4H 2H I")
+SHORT_TENSOR = struct.Struct("<8B 2H 2H I")
 NO_ID = 0xFF
 LEAST_PLACES = 6
 CRC_FROM = 4
@@ -32,19 +33,22 @@ def narrow(plan: bytes) -> bytes | None:
     crc, (arena, const, batch, seed, tensors, ops) = head[4], head[5:11]
     sections, ends, (lr, micro_batches, windows) = head[11:21], head[21:25], head[25:]
     at = wire.HEADER.size
+    given = [wire.TENSOR.unpack_from(plan, at + i * wire.TENSOR.size) for i in range(tensors)]
+    short = all(_is_short(field) for field in given)
     records = []
-    for _ in range(tensors):
-        record = _tensor(wire.TENSOR.unpack_from(plan, at))
+    for field in given:
+        record = _tensor(field, short)
         if record is None:
             return None
         records.append(record)
-        at += wire.TENSOR.size
+    at += tensors * wire.TENSOR.size
     found = [wire.OPERATION.unpack_from(plan, at + i * wire.OPERATION.size) for i in range(ops)]
     pool, ran = _ops(found, places_of(plan))
     many = (tensors, ops, len(pool) // 4)
     if windows or tensors >= NO_ID or max(*many, *sections) > 0xFFFF or ran is None:
         return None
     fields = (arena, const, batch, seed, lr, micro_batches, *many, *sections, *ends)
+    fields += ((SHORT_TENSOR if short else TENSOR).size,)
     body = b"".join((*records, pool, *ran))
     total = HEADER.size + len(body)
 
@@ -64,7 +68,18 @@ def places_of(plan: bytes) -> int:
     return max(LEAST_PLACES, max(last) + 1)
 
 
-def _tensor(field: tuple[int, ...]) -> bytes | None:
+def has_short_tensors(narrow: bytes) -> bool:
+    """Of narrow records."""
+    return int(HEADER.unpack_from(narrow)[-1]) == SHORT_TENSOR.size
+
+
+def _is_short(field: tuple[int, ...]) -> bool:
+    """One row before the axis, and groups of one or of all."""
+    outer, axis, _, group = field[12:16]
+    return outer == 1 and group in (1, axis)
+
+
+def _tensor(field: tuple[int, ...], short: bool) -> bytes | None:
     codes, scale, zero_point, absmax, stream, limit = field[16:]
     sums = field[2:4] == (wire.KINDS["sym"], 32)
     none, last = (stream, absmax) if sums else (absmax, stream)
@@ -73,7 +88,12 @@ def _tensor(field: tuple[int, ...]) -> bytes | None:
         return None
     space, role, kind, bits, container, pow2, reach, rounding, rows, shared = field[:10]
     form = shared | reach << 1 | rounding << 3
-    return TENSOR.pack(kind, bits, container, pow2, space, role, rows, form, *small, last)
+    if short:
+        _, axis, inner, group, *at = small
+        form |= int(group == 1) << 5
+        small = (axis, inner, *at)
+    layout = SHORT_TENSOR if short else TENSOR
+    return layout.pack(kind, bits, container, pow2, space, role, rows, form, *small, last)
 
 
 def _ops(found: list[tuple[Any, ...]], places: int) -> tuple[bytes, list[bytes] | None]:

@@ -22,7 +22,8 @@ from plan_bytes import (
 )
 from plan_bytes import TENSOR as WIDE_TENSOR
 
-MAGIC, VERSION, HEADER_BYTES, RECORD_BYTES, NO_ID = 0x4E574651, 1, 80, 24, 255
+MAGIC, VERSION, HEADER_BYTES, NO_ID = 0x4E574651, 1, 80, 255
+RECORD_BYTES, SHORT_RECORD_BYTES = 24, 20
 HEADER: Fields = [
     ("own_crc", 0, "I"),
     ("magic", 4, "I"),
@@ -45,7 +46,7 @@ HEADER: Fields = [
     ("labels", 72, "H"),
     ("output", 74, "H"),
     ("loss", 76, "H"),
-    ("reserved", 78, "H"),
+    ("tensor_bytes", 78, "H"),
 ]
 TENSOR: Fields = [
     ("kind", 0, "B"),
@@ -63,6 +64,14 @@ TENSOR: Fields = [
     ("codes", 16, "H"),
     ("scale", 18, "H"),
     ("last", 20, "I"),
+]
+SHORT_TENSOR: Fields = [
+    *TENSOR[:8],
+    ("axis", 8, "H"),
+    ("inner", 10, "H"),
+    ("codes", 12, "H"),
+    ("scale", 14, "H"),
+    ("last", 16, "I"),
 ]
 WORDS = {1: 1, 2: 2, 3: 4, 7: 0, 12: 13}  # of an operation; of others all
 
@@ -82,19 +91,23 @@ def widened(data: bytes) -> bytes:
     assert (head["magic"], head["version"]) == (MAGIC, VERSION)
     assert (head["header_bytes"], head["plan_bytes"]) == (HEADER_BYTES, len(data))
     assert head["own_crc"] == zlib.crc32(data[4:])
-    assert head["reserved"] == 0
+    each = head["tensor_bytes"]
+    assert each in (RECORD_BYTES, SHORT_RECORD_BYTES)
+    short = each == SHORT_RECORD_BYTES
     tensors, ops, params = head["tensors"], head["ops"], head["params"]
-    words = HEADER_BYTES + tensors * RECORD_BYTES
+    words = HEADER_BYTES + tensors * each
     records = words + 4 * params
     size = (len(data) - records) // ops
     assert records + size * ops == len(data)
     assert size % 2 == 0
     body = b""
     for i in range(tensors):
-        record = unpack(TENSOR, data, HEADER_BYTES + i * RECORD_BYTES)
+        record = unpack(SHORT_TENSOR if short else TENSOR, data, HEADER_BYTES + i * each)
         form = record["form"]
-        assert form >> 5 == 0
-        record |= {"shared": form & 1, "range": form >> 1 & 3, "rounding": form >> 3}
+        assert form >> (6 if short else 5) == 0
+        record |= {"shared": form & 1, "range": form >> 1 & 3, "rounding": form >> 3 & 3}
+        if short:
+            record |= {"outer": 1, "group": 1 if form >> 5 else record["axis"]}
         sums = (record["kind"], record["bits"]) == (SYM, 32)
         record["absmax" if sums else "stream"] = record["last"]
         body += _pack(WIDE_TENSOR, record, TENSOR_BYTES)

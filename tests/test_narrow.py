@@ -12,7 +12,7 @@ from plan_bytes import ASYM, SYM, PlanBytes
 from plan_net import OK, check
 from test_format import page_table
 
-from pyqfw.narrow import LEAST_PLACES, WORDS, narrow, places_of
+from pyqfw.narrow import LEAST_PLACES, WORDS, has_short_tensors, narrow, places_of
 from pyqfw.wire import KERNELS
 
 CSRC = Path(__file__).resolve().parents[1] / "csrc"
@@ -44,6 +44,20 @@ def test_a_number_that_does_not_fit(field: str) -> None:
     assert nb.widened(narrow(plan.sealed()) or b"") == plan.sealed()
     plan.tensors[field][0] = 0x10000
     assert narrow(plan.sealed()) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("outer", 1), ("outer", 2), ("group", 1), ("group", 2)]
+)
+def test_short_tensors(field: str, value: int) -> None:
+    plan = PlanBytes(MANY["fused"].to_bytes())
+    plan.tensors["outer"] = 1
+    plan.tensors["group"] = plan.tensors["axis"]
+    plan.tensors[field][0] = value
+    made = narrow(plan.sealed()) or b""
+    whole = (value in (1, plan.tensors["axis"][0])) if field == "group" else value == 1
+    assert has_short_tensors(made) == whole
+    assert nb.widened(made) == plan.sealed()
 
 
 @pytest.mark.parametrize(("field", "sums"), [("absmax", False), ("stream", True)])
@@ -81,7 +95,12 @@ def test_the_words_are_those_that_the_core_knows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "fields"), [("Narrow header", nb.HEADER), ("Narrow tensors", nb.TENSOR)]
+    ("title", "fields"),
+    [
+        ("Narrow header", nb.HEADER),
+        ("Narrow tensors", nb.TENSOR),
+        ("Short narrow tensors", nb.SHORT_TENSOR),
+    ],
 )
 def test_the_page_has_the_records(title: str, fields: list[tuple[str, int, str]]) -> None:
     letters = {"u8": "B", "u16": "H", "u32": "I", "f32": "f"}

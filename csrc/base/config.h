@@ -25,6 +25,11 @@
 #define QFW_NARROW_PLAN 0
 #endif
 
+/* Of tensors the short ones. */
+#ifndef QFW_SHORT_TENSORS
+#define QFW_SHORT_TENSORS 0
+#endif
+
 /* Places that operations have operands at. */
 #ifndef QFW_PLACES
 #define QFW_PLACES 8
@@ -218,6 +223,13 @@
 #else
 #define QFW_SMALL
 #define QFW_SMALL_APART
+#endif
+
+/* Inside its callers where flash is not scarce. */
+#if defined(__GNUC__) && QFW_IS_SMALL
+#define QFW_INLINE_LARGE static __attribute__((noinline, unused))
+#else
+#define QFW_INLINE_LARGE QFW_INLINE
 #endif
 
 /* The same where one plan has few callers of it; a core for any plan has many, and little flash. */

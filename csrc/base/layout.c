@@ -51,7 +51,7 @@ qfw_run qfw_run_at(const qfw_layout *layout, ptrdiff_t element)
 
 qfw_run qfw_run_of(const qfw_layout *layout, ptrdiff_t scale, ptrdiff_t number)
 {
-    const bool shared = layout->shared != 0;
+    const bool shared = !QFW_HAS_OUTER || layout->shared != 0; /* of one row it does not matter */
     const ptrdiff_t outer = shared ? number : scale / qfw_groups(layout);
     const ptrdiff_t g = shared ? scale : scale % qfw_groups(layout);
     const ptrdiff_t start = g * layout->group * layout->inner;

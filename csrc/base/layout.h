@@ -19,6 +19,12 @@ typedef struct {
     ptrdiff_t first, n, scale;
 } qfw_run;
 
+/* Rows before the axis. */
+static inline ptrdiff_t qfw_outer_of(const qfw_layout *layout)
+{
+    return QFW_HAS_OUTER ? layout->outer : 1;
+}
+
 /* The length of a stretch, but for a row's last one; a group beyond the axis is one stretch. */
 static inline ptrdiff_t qfw_run_length(const qfw_layout *layout)
 {
@@ -33,11 +39,6 @@ static inline ptrdiff_t qfw_groups(const qfw_layout *layout)
         return layout->group == 1 ? layout->axis : layout->axis > 0;
     }
     return layout->axis / layout->group + (layout->axis % layout->group != 0);
-}
-
-static inline ptrdiff_t qfw_outer_of(const qfw_layout *layout)
-{
-    return QFW_HAS_OUTER ? layout->outer : 1;
 }
 
 /* Of a layout that was checked. */

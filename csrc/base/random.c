@@ -5,10 +5,10 @@ QFW_SMALL void qfw_make_key(uint32_t seed, uint32_t step, uint32_t tensor, qfw_k
     *key = qfw_key_for(seed, step, tensor);
 }
 
-qfw_words qfw_words_apart(const qfw_key *key, uint64_t element)
+qfw_words qfw_words_apart(const qfw_key *key, uint32_t element)
 {
     const qfw_draw_pair d = qfw_block_draw(key, element);
-    const qfw_words w = {qfw_add32(d.a, qfw_mul32((uint32_t)(element & 31), d.b)), d.b};
+    const qfw_words w = {qfw_add32(d.a, qfw_mul32(element & 31, d.b)), d.b};
     return w;
 }
 

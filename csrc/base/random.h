@@ -62,12 +62,12 @@ typedef struct {
 } qfw_words;
 
 /* One for all who ask, where that saves flash. */
-QFW_NOINLINE qfw_words qfw_words_apart(const qfw_key *key, uint64_t element);
+QFW_NOINLINE qfw_words qfw_words_apart(const qfw_key *key, uint32_t element);
 
 static inline qfw_words qfw_words_at(const qfw_key *key, uint64_t element)
 {
     if (QFW_IS_SMALL) {
-        return qfw_words_apart(key, element);
+        return qfw_words_apart(key, (uint32_t)(element & 0xFFFFFFFFu));
     }
     const qfw_draw_pair d = qfw_block_draw(key, element);
     const qfw_words w = {qfw_add32(d.a, qfw_mul32((uint32_t)(element & 31), d.b)), d.b};

@@ -208,7 +208,11 @@ static inline float qfw_product_f32(int32_t m, float s)
     }
     const qfw_num n = qfw_num_normal(s);
     const uint64_t p = (uint64_t)n.mant * magnitude; /* 2^47 < p < 2^56 */
-    if (QFW_SOFT_FLOAT) {                            /* p as an even number of 56 or 57 bits */
+    if (QFW_SOFT_FLOAT && QFW_IS_SMALL) {
+        const float size = qfw_soft_float(p, n.exp);
+        return m < 0 ? -size : size;
+    }
+    if (QFW_SOFT_FLOAT) { /* p as an even number of 56 or 57 bits */
         const int up = magnitude != 0 ? 32 - qfw_msb64(magnitude) : 0;
         uint32_t exp = (uint32_t)(n.exp + 181 - up);
         const uint32_t bits = qfw_soft_near(p << up, &exp);

@@ -13,9 +13,9 @@ enum { ABSOLUTE = 0 }; /* param[0]: a hindsight range is relative to 1 */
 
 bool qfw_same_sharing(const qfw_plan_tensor *a, const qfw_plan_tensor *b)
 {
-    const uint32_t a_run = a->group < a->axis ? a->group : a->axis;
-    const uint32_t b_run = b->group < b->axis ? b->group : b->axis;
-    return a->rows == b->rows && a->outer == b->outer && a->axis == b->axis &&
+    const uint32_t a_run = QFW_GROUP_OF(a) < a->axis ? QFW_GROUP_OF(a) : a->axis;
+    const uint32_t b_run = QFW_GROUP_OF(b) < b->axis ? QFW_GROUP_OF(b) : b->axis;
+    return a->rows == b->rows && QFW_OUTER_OF(a) == QFW_OUTER_OF(b) && a->axis == b->axis &&
            a->inner == b->inner && a_run == b_run && a->shared == b->shared;
 }
 

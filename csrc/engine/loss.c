@@ -50,7 +50,7 @@ qfw_status qfw_op_cross_entropy_f32(const qfw_call *call)
     return QFW_OK;
 }
 
-qfw_status qfw_op_cross_entropy_s16(const qfw_call *call)
+QFW_SMALL qfw_status qfw_op_cross_entropy_s16(const qfw_call *call)
 {
     const qfw_operand *error = &call->at[0], *z = &call->at[1];
     QFW_TRY(qfw_cross_entropy_rows(z->t.codes, z->t.scale[0], call->at[2].t.codes,

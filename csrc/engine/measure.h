@@ -29,11 +29,11 @@ QFW_INLINE qfw_status qfw_measured(const qfw_plan_tensor *plan, uint32_t rows, q
     const uint32_t most = QFW_MAX_ELEMENTS;
     const measured_size by_outer = QFW_HAS_BATCH && plan->rows == QFW_ROWS_OUTER ? rows : 1;
     const measured_size by_axis = QFW_HAS_BATCH && plan->rows == QFW_ROWS_AXIS ? rows : 1;
-    const measured_size outer = QFW_HAS_OUTER ? plan->outer * by_outer : 1,
+    const measured_size outer = QFW_HAS_OUTER ? QFW_OUTER_OF(plan) * by_outer : 1,
                         axis = plan->axis * by_axis;
     const bool fits = QFW_NARROW_PLAN && !QFW_HAS_BATCH; /* a group beyond its axis too */
-    const bool whole = !QFW_ANY_PLAN && !fits && plan->group > plan->axis;
-    const measured_size group = whole ? most : plan->group * by_axis;
+    const bool whole = !QFW_ANY_PLAN && !fits && QFW_GROUP_OF(plan) > plan->axis;
+    const measured_size group = whole ? most : QFW_GROUP_OF(plan) * by_axis;
     if (QFW_ANY_PLAN && group == 0) {
         return QFW_E_GROUP;
     }

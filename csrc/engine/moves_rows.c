@@ -117,7 +117,7 @@ static bool is_one(float scale)
     return qfw_bits_f32(scale) == qfw_bits_f32(1.0f);
 }
 
-static uint32_t largest(const int8_t *x, ptrdiff_t n)
+QFW_SMALL_APART static uint32_t largest(const int8_t *x, ptrdiff_t n)
 {
     uint32_t most = 0;
     for (ptrdiff_t i = 0; i < n; i++) {

@@ -19,18 +19,32 @@ typedef struct {
     uint16_t tensors, ops, params; /* params: words */
     uint16_t first[5], count[5];
     uint16_t input, labels, output, loss;
-    uint16_t reserved;
+    uint16_t tensor_bytes;
 } qfw_narrow_header;
 
 /* Bits fill the last byte from the lowest up, as compilers for little-endian machines have them. stream: of
- * an accumulator, which has none, the offset of absmax. */
+ * an accumulator, which has none, the offset of absmax. each, of short ones: the group is 1, else the axis. */
 typedef struct {
     uint8_t kind, bits, container, pow2, space, role, rows;
-    unsigned shared : 1, range : 2, rounding : 2;
-    uint16_t outer, axis, inner, group;
+    unsigned shared : 1, range : 2, rounding : 2, each : 1;
+#if !QFW_SHORT_TENSORS
+    uint16_t outer;
+#endif
+    uint16_t axis, inner;
+#if !QFW_SHORT_TENSORS
+    uint16_t group;
+#endif
     uint16_t codes, scale;
     uint32_t stream;
 } qfw_narrow_tensor;
+
+#if QFW_SHORT_TENSORS
+#define QFW_OUTER_OF(plan) ((void)(plan), 1u)
+#define QFW_GROUP_OF(plan) ((plan)->each != 0 ? 1u : (plan)->axis)
+#else
+#define QFW_OUTER_OF(plan) ((plan)->outer)
+#define QFW_GROUP_OF(plan) ((plan)->group)
+#endif
 
 /* param: the first of its words; tensor: 255 for none. */
 typedef struct {
@@ -49,7 +63,7 @@ typedef uint8_t qfw_tensor_id;
 enum { QFW_NO_ID = UINT8_MAX };
 
 QFW_STATIC_ASSERT(sizeof(qfw_narrow_header) == 80, narrow_header_is_80_bytes);
-QFW_STATIC_ASSERT(sizeof(qfw_narrow_tensor) == 24, narrow_tensor_is_24_bytes);
+QFW_STATIC_ASSERT(sizeof(qfw_narrow_tensor) == (QFW_SHORT_TENSORS ? 20 : 24), narrow_tensor_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_op_record) == (4 + QFW_PLACES + 1) / 2 * 2, narrow_op_is_even);
 
 #define qfw_plan_header qfw_narrow_header
@@ -72,6 +86,8 @@ QFW_STATIC_ASSERT(sizeof(qfw_plan_tensor) == 52, tensor_is_52_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_op) == 80, op_is_80_bytes);
 QFW_STATIC_ASSERT(sizeof(qfw_plan_window) == 40, window_is_40_bytes);
 
+#define QFW_OUTER_OF(plan) ((plan)->outer)
+#define QFW_GROUP_OF(plan) ((plan)->group)
 #define QFW_LIMIT(plan) ((plan)->limit)
 #define QFW_ZERO_POINT_AT(plan) ((plan)->zero_point)
 #define QFW_ABSMAX_AT(plan) ((plan)->absmax)

@@ -316,7 +316,7 @@ qfw_status qfw_step(qfw_net *net, const void *x, const void *y, uint32_t rows, f
 static size_t row_of(const qfw_net *net, uint16_t id)
 {
     const qfw_plan_tensor *p = &net->tensors[id];
-    return (size_t)p->outer * p->axis * p->inner;
+    return (size_t)QFW_OUTER_OF(p) * p->axis * p->inner;
 }
 
 qfw_status qfw_infer(qfw_net *net, const void *x, uint32_t rows, float *out)

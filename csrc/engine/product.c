@@ -341,7 +341,7 @@ void qfw_product_mask(const qfw_call *call, ptrdiff_t row, qfw_finish *f)
 
 /* What follows all sums, which are there: a function of its own, whose frame is not on the stack
  * while they are made. */
-QFW_NOINLINE static void follow(const qfw_call *call)
+QFW_NOINLINE QFW_SMALL static void follow(const qfw_call *call)
 {
     const qfw_operand *acc = &call->at[0];
     const sizes all = sizes_of(call);

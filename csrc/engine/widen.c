@@ -13,7 +13,8 @@ enum { BY_NONE = 0, BY_COLUMN, BY_ROW };
 
 static ptrdiff_t columns_of(const qfw_call *call)
 {
-    return call->op->param[1] != 0 ? qfw_param_size(call->op, 1) : call->at[1].row;
+    return QFW_HAS_MANY_ROWS && call->op->param[1] != 0 ? qfw_param_size(call->op, 1)
+                                                        : call->at[1].row;
 }
 
 const char *qfw_rule_widen(const qfw_call *call)

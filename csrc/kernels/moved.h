@@ -110,6 +110,13 @@ static inline void moved_hold(int8_t *at, int32_t v, uint32_t *out)
     *(uint8_t *)at = (uint8_t)((uint32_t)v & 0xFFu);
 }
 
+/* Where there are no sums a product is a word: |code| <= 2^14, mu < 2^16. */
+static inline int32_t moved_term(int32_t code, const qfw_coef *c)
+{
+    const qfw_coef k = {c->mu, c->limit, c->right < 31 ? c->right : 31, c->left};
+    return QFW_HAS_ANY_MOVE ? loop_wide_term(code, c) : loop_term(code, &k);
+}
+
 /* Elements from .. end - 1 of the row, the words of the first being w. */
 static inline uint32_t moved_one_by_one(int8_t *to, const qfw_row *r, size_t from, size_t end,
                                         const qfw_coef *g, const qfw_coef *v, qfw_words w,
@@ -118,7 +125,8 @@ static inline uint32_t moved_one_by_one(int8_t *to, const qfw_row *r, size_t fro
     const bool has_state = QFW_HAS_STATE && r->v != NULL;
     uint32_t out = 0;
     for (size_t i = from; i < end; i++, w.u = qfw_add32(w.u, w.step)) {
-        int32_t y = loop_wide_term(r->x != NULL ? r->code * r->x[i] : r->sums[i], g);
+        const bool ones = !QFW_HAS_ANY_MOVE || r->x != NULL;
+        int32_t y = moved_term(ones ? r->code * r->x[i] : r->sums[i], g);
         y += has_state ? loop_term(r->v[i], v) : 0;
         const int32_t by = loop_round(y, MOVED_FRAC, QFW_STOCHASTIC, w.u);
         moved_hold(to + i, anew ? by : to[i] - by, &out);

@@ -11,7 +11,7 @@ typedef struct {
     uint32_t mant, recip, exp;
 } qfw_ratio_to;
 
-static inline qfw_ratio_to qfw_ratio_to_of(float to)
+QFW_INLINE_LARGE qfw_ratio_to qfw_ratio_to_of(float to)
 {
     const qfw_divisor d = qfw_divisor_of(to); /* floor(2^54 / (mant / 2^7)): one more bit follows */
     const uint32_t rest = qfw_sub32(0, qfw_mul32(d.recip, d.mant)), half = d.recip << 1;

@@ -7,11 +7,12 @@ import subprocess
 from pathlib import Path
 
 import device_nets
+import numpy as np
 import pytest
-from device_runs import check_same
+from device_runs import check_same, trained_here
 
 import pyqfw as q
-from pyqfw import mcu
+from pyqfw import mcu, state
 
 
 def make(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
@@ -42,6 +43,12 @@ def test_flash_is_what_cost_said(tmp_path: Path) -> None:
     assert int(size[6]) + int(size[7]) == cost.flash_bytes  # text and data
 
 
+def test_a_small_net_takes_little_flash(tmp_path: Path) -> None:
+    """The training firmware of the MLP 64-32-10 by gcc: what AIfES has for it takes 18.4 KB."""
+    cost = q.export(device_nets.session("mlp", "int8"), tmp_path / "fw", target="cortex-m4")
+    assert cost.flash["code"] + cost.flash["plan"] <= 12_288
+
+
 TOLD = """
 #include "cross/stack.h"
 
@@ -69,6 +76,17 @@ def test_stack_is_what_cost_said(tmp_path: Path) -> None:
 def test_same_bits_and_counts_in_qemu() -> None:
     check_same("mlp", "int8", "cortex-m55", "qemu")
     check_same("har", "int8", "cortex-m0", "qemu")  # on a larger board
+
+
+@pytest.mark.parametrize("size", [1e-37, 1e-40, 1e38])
+def test_inputs_of_any_size(size: float) -> None:
+    """Scales at the ends of the floats, which are not done four at a time."""
+    net = device_nets.session("mlp", "int8")
+    x, y = device_nets.data("mlp")
+    x = np.asarray(x / np.abs(x).max() * size, np.float32)
+    run = mcu.run(net, x, y, target="cortex-m4", backend="unicorn", progress=False)
+    assert run.losses == trained_here(net, x, y)
+    assert state.of(run.net) == state.of(net)
 
 
 def test_both_emulators_count_the_same(tmp_path: Path) -> None:

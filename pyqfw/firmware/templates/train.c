@@ -1,6 +1,4 @@
 /* Trains and asks the net of model_image.c. Ends with 0 if all went well. */
-#include <string.h>
-
 #include "model_image.h"
 
 /* Where samples come from: here a ramp for each class stands for a sensor. x has MODEL_INPUTS
@@ -30,17 +28,19 @@ int main(void)
     if (status != QFW_OK) {
         return (int)status;
     }
-    float loss;
-    uint32_t first = 0, last = 0; /* as bits: those of floats from 0 on are in their order */
+    union {
+        float value;
+        uint32_t bits; /* those of floats from 0 on are in their order */
+    } loss = {0.0f};
+    uint32_t first = 0;
     for (uint32_t i = 0; i < 20; i++) {
         sample(i, x, y);
-        status = qfw_step(net, x, y, 1, &loss);
+        status = qfw_step(net, x, y, 1, &loss.value);
         if (status != QFW_OK) {
             return (int)status;
         }
-        memcpy(&last, &loss, sizeof last);
-        first = i == 0 ? last : first;
+        first = i == 0 ? loss.bits : first;
     }
     status = qfw_infer(net, x, 1, out);
-    return status != QFW_OK ? (int)status : last <= first ? 0 : 100;
+    return status != QFW_OK ? (int)status : loss.bits <= first ? 0 : 100;
 }
