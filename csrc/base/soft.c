@@ -1,4 +1,5 @@
 #include "base/soft.h"
+#include "base/config.h"
 
 /* mant 2^(exp - 150), one more of its last bit if `up`; 2^23 <= mant < 2^24. A number under FLT_MIN
  * has a bit less: it becomes FLT_MIN from half of its last bit on, which is the largest mantissa. */
@@ -18,7 +19,12 @@ float qfw_soft_mul(float a, float b)
         return 0.0f;
     }
     const qfw_soft_factor f = qfw_soft_factor_of(a);
-    uint32_t exp = qfw_add32(f.exp, y >> 23); /* field less one */
+    uint32_t exp;
+    const uint32_t bits = qfw_soft_times(f, y, &exp);
+    if (!QFW_IS_SMALL && exp <= 252) {
+        return qfw_from_bits_f32(bits);
+    }
+    exp = qfw_add32(f.exp, y >> 23); /* field less one */
     uint64_t p = qfw_mul64(f.mant, qfw_mul32(y, 1u << 8) | 0x80000000u);
     if (p >> 56 != 0) {
         p >>= 1;

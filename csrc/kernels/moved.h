@@ -113,8 +113,11 @@ static inline void moved_hold(int8_t *at, int32_t v, uint32_t *out)
 /* Where there are no sums a product is a word: |code| <= 2^14, mu < 2^16. */
 static inline int32_t moved_term(int32_t code, const qfw_coef *c)
 {
+    if (QFW_HAS_ANY_MOVE) {
+        return loop_wide_term(code, c);
+    }
     const qfw_coef k = {c->mu, c->limit, c->right < 31 ? c->right : 31, c->left};
-    return QFW_HAS_ANY_MOVE ? loop_wide_term(code, c) : loop_term(code, &k);
+    return loop_term(code, &k);
 }
 
 /* Elements from .. end - 1 of the row, the words of the first being w. */
