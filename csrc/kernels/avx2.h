@@ -13,6 +13,15 @@ enum { QFW_AHEAD = 512 };
 #define QFW_PREFETCH(x) \
     _mm_prefetch((const char *)((uintptr_t)(x) + QFW_AHEAD * sizeof *(x)), _MM_HINT_T0)
 
+/* Beyond these 1/s or s/2 is subnormal or near it and no longer has its 24 bits. */
+#define QFW_REACH_MIN 0x1p-120f
+#define QFW_REACH_MAX 0x1p120f
+
+static inline bool qfw_in_reach(float s)
+{
+    return s >= QFW_REACH_MIN && s <= QFW_REACH_MAX;
+}
+
 /* The high words of eight products of unsigned words; those of b are all the same. */
 static inline __m256i qfw_mulhi_avx2(__m256i a, __m256i b)
 {

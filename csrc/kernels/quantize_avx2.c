@@ -8,18 +8,9 @@
  * comparison settles exactly, ties included. */
 #include "kernels/avx2.h"
 
-/* Beyond these 1/s or s/2 is subnormal or near it and no longer has its 24 bits. */
-#define SCALE_MIN 0x1p-120f
-#define SCALE_MAX 0x1p120f
-
 typedef struct {
     __m256 s, r, half, q;
 } lanes;
-
-static inline bool in_reach(float s)
-{
-    return s >= SCALE_MIN && s <= SCALE_MAX;
-}
 
 static inline lanes lanes_of(float s, float q)
 {
@@ -250,7 +241,7 @@ uint32_t qfw_quotient_f32_avx2(const float *x, const uint32_t *u, size_t n, floa
     if (rule->rounding == QFW_STOCHASTIC) {
         return stochastic(x, u, n, s, rule, codes);
     }
-    if (!in_reach(s)) {
+    if (!qfw_in_reach(s)) {
         return qfw_quotient_f32_scalar(x, u, n, s, rule, codes);
     }
     const lanes k = lanes_of(s, 0.0f); /* the rule has the codes' limits */
@@ -321,7 +312,7 @@ qfw_status qfw_quantize_s8_avx2(const float *x, size_t n, size_t run, const qfw_
         if (how->dynamic) {
             *scale = found_scale(most, q, how->pow2);
         }
-        if (!in_reach(*scale)) {
+        if (!qfw_in_reach(*scale)) {
             qfw_row_encoding rest = *how;
             rest.first += i;
             QFW_TRY(qfw_quantize_s8_scalar(x + i, count, run, &rest, scale, codes + i, saturated));

@@ -2,26 +2,17 @@
  * quantize_avx2.c, sixteen at a time. Short runs have their scales found sixteen at a time too. */
 #include "kernels/avx2.h"
 
-/* Beyond these 1/s or s/2 is subnormal or near it and no longer has its 24 bits. */
-#define SCALE_MIN 0x1p-120f
-#define SCALE_MAX 0x1p120f
-
 enum {
     TOGETHER = 2, /* vectors; a loop over one has twice the branches */
-    RUNS = 16,
-    SHORT = 256
-}; /* RUNS short runs stay in the first cache while they are read twice */
+    RUNS = 16,    /* whose scales are found together */
+    SHORT = 256   /* so many of them stay in the first cache while they are read twice */
+};
 
 typedef struct {
     __m512 s, r, half;
     float q;
     bool to_even, held; /* held: codes may be beyond q, and are counted */
 } rule512;
-
-static inline bool in_reach(float s)
-{
-    return s >= SCALE_MIN && s <= SCALE_MAX;
-}
 
 /* Right everywhere: also where the remainder is s/2 or more. What is beyond every code stays so and
  * fits int32. */
@@ -179,7 +170,7 @@ QFW_ALWAYS_INLINE __m512i largest_of(const __m512i *v)
 QFW_ALWAYS_INLINE bool encode_runs(const float *x, size_t run, rule512 *k, bool pow2, float *scale,
                                    int8_t *codes)
 {
-    const __m512 least = _mm512_set1_ps(SCALE_MIN), greatest = _mm512_set1_ps(SCALE_MAX);
+    const __m512 least = _mm512_set1_ps(QFW_REACH_MIN), greatest = _mm512_set1_ps(QFW_REACH_MAX);
     __m512i each[RUNS];
     float r[RUNS];
     uint64_t none = 0;
@@ -213,7 +204,7 @@ static qfw_status encode_one(const float *x, size_t n, rule512 *k, const qfw_row
     if (how->dynamic) {
         *scale = _mm512_cvtss_f32(found_scales(_mm512_set1_epi32(most), k->q, how->pow2));
     }
-    if (!in_reach(*scale)) {
+    if (!qfw_in_reach(*scale)) {
         return qfw_quantize_s8_scalar(x, n, n, how, scale, codes, saturated);
     }
     const __m512 s = _mm512_set1_ps(*scale);
