@@ -315,7 +315,7 @@ qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
     if (!QFW_IS_SMALL && under >= 0 && under < 32 &&
         v >> 39 == 0) { /* a seed below 2^18: no shift */
         uint32_t rest;
-        const uint64_t n = (2 * v + (s.mant << under)) >> (under + 1);
+        const uint64_t n = (2 * v + ((uint64_t)s.mant << under)) >> (under + 1);
         r.seed = (int32_t)divided(n, (uint32_t)s.mant, &rest);
         r.seed = value < 0 ? -r.seed : r.seed;
         return r;
