@@ -32,7 +32,7 @@ static inline uint32_t power(uint32_t below, uint32_t mu, uint32_t down)
 {
     const uint64_t product = qfw_mul64(below, mu);
     const uint32_t high = (uint32_t)(product >> 32), low = (uint32_t)(product & 0xFFFFFFFFu);
-    const uint32_t t = high << (32 - down) | low >> down;
+    const uint32_t t = qfw_mul32(high, UINT32_C(1) << (32 - down)) | low >> down;
     return high >> down == 0 && t < QFW_EXP2_END ? qfw_exp2_word(t) : 0;
 }
 
