@@ -47,8 +47,8 @@ qfw_softmax_sum qfw_softmax_s16(const int16_t *z, size_t classes, const qfw_log2
     const uint32_t down = (uint32_t)-s->shift;
     for (size_t c = 0; c < classes; c++) {
         const uint32_t below = (uint32_t)(row.top - z[c]);
-        const uint32_t e =
-            down - 1 < 31 ? power(below, s->mu, down) : qfw_exp2_q30(qfw_distance(below, s));
+        const uint32_t e = qfw_sub32(down, 1) < 31 ? power(below, s->mu, down)
+                                                   : qfw_exp2_q30(qfw_distance(below, s));
         p[c] = (int32_t)e;
         row.sum += e;
     }
