@@ -68,9 +68,9 @@ def places_of(plan: bytes) -> int:
     return max(LEAST_PLACES, max(last) + 1)
 
 
-def has_short_tensors(narrow: bytes) -> bool:
+def has_short_tensors(data: bytes) -> bool:
     """Of narrow records."""
-    return int(HEADER.unpack_from(narrow)[-1]) == SHORT_TENSOR.size
+    return int(HEADER.unpack_from(data)[-1]) == SHORT_TENSOR.size
 
 
 def _is_short(field: tuple[int, ...]) -> bool:

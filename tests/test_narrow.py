@@ -10,7 +10,7 @@ import plangold
 import pytest
 from plan_bytes import ASYM, SYM, PlanBytes
 from plan_net import OK, check
-from test_format import page_table
+from test_format import page_fields
 
 from pyqfw.narrow import LEAST_PLACES, WORDS, has_short_tensors, narrow, places_of
 from pyqfw.wire import KERNELS
@@ -103,9 +103,4 @@ def test_the_words_are_those_that_the_core_knows() -> None:
     ],
 )
 def test_the_page_has_the_records(title: str, fields: list[tuple[str, int, str]]) -> None:
-    letters = {"u8": "B", "u16": "H", "u32": "I", "f32": "f"}
-    found = []
-    for offset, kind, name, *_ in (row for row in page_table(title) if row[0].isdigit()):
-        base, _, length = kind.rstrip("]").partition("[")
-        found.append((name, int(offset), length + letters[base]))
-    assert found == fields
+    assert page_fields(title) == fields
