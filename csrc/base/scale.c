@@ -334,8 +334,8 @@ qfw_seed qfw_seed_of(int64_t value, int32_t exp, float sigma)
         const int32_t over = msb + d > 61 ? msb + d - 61 : 0;
         r.shift = (uint8_t)(over < 31 ? over : 31);
         d -= r.shift;
-        uint32_t
-            rest; /* half away: floor(2 v 2^d / mant), that of half of it, ..., and one more, halved */
+        /* half away: floor(2 v 2^d / mant), that of half of it, ..., and one more, halved */
+        uint32_t rest;
         uint64_t twice = divided(d >= -1 ? v << (d + 1) : v >> (-d - 1), (uint32_t)s.mant, &rest);
         for (; twice >= (UINT64_C(1) << 31) - 1 && r.shift < 31; r.shift++) {
             twice >>= 1;

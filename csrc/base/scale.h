@@ -5,7 +5,7 @@
 #include "base/config.h"
 #include "base/fixed.h"
 
-/* A word where one plan is served that multiplies no two numbers. */
+/* A word where one plan is served that multiplies no two numbers: what is moved up is widened before. */
 #if QFW_ANY_PLAN || !QFW_DIRECT || QFW_HAS_HINDSIGHT
 typedef uint64_t qfw_mant;
 #else
