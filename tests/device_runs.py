@@ -21,10 +21,11 @@ def check_same(kind: str, policy: str, target: str, backend: mcu.Backend) -> mcu
     """Trains there and here; the device's run."""
     net = device_nets.session(kind, policy)
     x, y = device_nets.data(kind)
+    counted = 1
     if (kind, policy) == ("har", "float32"):  # a hundred million instructions a step without FPU
-        x, y = x[:3], y[:3]
+        x, y, counted = x[:3], y[:3], 0
     before = state.of(net)
-    run = q.mcu.run(net, x, y, target=target, backend=backend, count_steps=1, progress=False)
+    run = q.mcu.run(net, x, y, target=target, backend=backend, count_steps=counted, progress=False)
     assert state.of(net) == before
     assert run.losses == trained_here(net, x, y)
     assert state.of(run.net) == state.of(net)
