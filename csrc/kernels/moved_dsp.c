@@ -212,6 +212,9 @@ QFW_INLINE uint32_t move_alone(int8_t *to, const void *x, size_t n, bool sums, b
                    : bytes_alone(to, x, to + n, b);
 }
 
+/* A core of one plan in which qfw_move_rows leaves rows that no instructions take, and nothing else does. */
+enum { ONLY_FAR = !QFW_HAS_RESTS && !QFW_HAS_ANY_MOVE };
+
 uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_pace *of)
 {
     const bool sums = QFW_HAS_ANY_MOVE && r->x == NULL;
@@ -220,6 +223,9 @@ uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_pace *of)
     bool large = false;
     uint32_t up = 0, out = 0;
     bytes b;
+    if (ONLY_FAR) {
+        return move_all(to, r, of, false);
+    }
     bool fast = find_alone(r, of->g, &b.g, &up, &large);
     if (sums && !fast) {
         r->bits = bits_of(r);
