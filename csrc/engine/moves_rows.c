@@ -4,23 +4,14 @@
 #include "base/random.h"
 #include "engine/count.h"
 #include "engine/moves.h"
+#include "engine/moves_fours.h"
 #include "engine/rescale.h"
 #include "kernels/moved.h"
-#include "kernels/rows.h"
-
-/* A coefficient of Sym(8): top over the scale `to`. */
-QFW_INLINE qfw_slope slope_of(float top, float to)
-{
-    return qfw_bits_f32(QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to));
-}
 
 qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
 {
     return moved_coef(slope_of(top, to), frac, wide ? 63 : 31);
 }
-
-/* Bits that a step of Sym(8), of Sym(16) has more than its code. */
-enum { FRAC = 20, BIAS_FRAC = 12 };
 
 /* ---- what it can be ---- */
 
@@ -78,25 +69,6 @@ bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bi
     return true;
 }
 
-static void clear_flags(qfw_step_rows *s)
-{
-    const bool has_state = QFW_HAS_STATE && s->state != NULL;
-    memset(s->flags, 0, (size_t)(s->param->scales + (has_state ? s->state->scales : 0)));
-    s->flagged = true;
-}
-
-/* A value of scale `at` left its codes, if `out` is not 0; those of the state come after the parameter's.
- * Most steps have none, so that flags are cleared when there is one. */
-static void flag(qfw_step_rows *s, ptrdiff_t at, uint32_t out)
-{
-    if (out != 0) {
-        if (!s->flagged) {
-            clear_flags(s);
-        }
-        s->flags[at] = 1;
-    }
-}
-
 void qfw_end_rows(qfw_step_rows *s)
 {
     if (!s->flagged) {
@@ -111,78 +83,6 @@ void qfw_end_rows(qfw_step_rows *s)
     }
 }
 
-/* ---- scales without a range ---- */
-
-static bool is_one(float scale)
-{
-    return qfw_bits_f32(scale) == qfw_bits_f32(1.0f);
-}
-
-QFW_SMALL_APART static uint32_t largest(const int8_t *x, ptrdiff_t n)
-{
-    uint32_t most = 0;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        most = qfw_abs32(x[i]) > most ? qfw_abs32(x[i]) : most;
-    }
-    return most;
-}
-
-static uint32_t largest_sum(const int32_t *sums, ptrdiff_t n)
-{
-    uint32_t most = 0;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        most = qfw_abs32(sums[i]) > most ? qfw_abs32(sums[i]) : most;
-    }
-    return most;
-}
-
-QFW_INLINE bool is_without_range(const qfw_operand *t, ptrdiff_t at)
-{
-    return is_one(t->t.scale[at]) && qfw_has_no_range(t, at);
-}
-
-/* By codes up to `most` of the gradient; c is the factor of a step. */
-static void start(const qfw_step_rows *s, const qfw_operand *t, ptrdiff_t at, uint32_t most,
-                  float c)
-{
-    if (most != 0) {
-        qfw_start_scale(t, at, qfw_scale_for(s->sigma, most, 1), c, QFW_AS_GRADIENT);
-    }
-}
-
-static ptrdiff_t scale_of(const qfw_operand *t, ptrdiff_t row)
-{
-    return t->scales == 1 ? 0 : row;
-}
-
-/* Begins scale `at` by the row's own gradient, if it has no range. */
-static QFW_COLD void begin(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t at,
-                           float c)
-{
-    if (!qfw_has_no_range(t, at)) {
-        return;
-    }
-    if (QFW_HAS_ANY_MOVE && r->x == NULL) {
-        start(s, t, at, largest_sum(r->sums, s->row), c);
-        return;
-    }
-    if (s->most == 0) {
-        s->most = largest(r->x, s->row);
-    }
-    start(s, t, at, qfw_abs32(r->code) * s->most, c);
-}
-
-/* The scale of a row, which begins by its own gradient; one of all rows has begun. */
-QFW_INLINE ptrdiff_t begun(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t o,
-                           float c)
-{
-    const ptrdiff_t at = scale_of(t, o);
-    if (is_one(t->t.scale[at]) && t->scales == s->rows) {
-        begin(s, t, r, at, c);
-    }
-    return at;
-}
-
 /* step_v times a scale of the state. */
 static inline float by_state(const qfw_step_rows *s, float s_v)
 {
@@ -194,16 +94,6 @@ static inline float by_state(const qfw_step_rows *s, float s_v)
 }
 
 /* ---- weights ---- */
-
-/* Row o of the parameter by itself; it has an error. */
-QFW_INLINE void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
-{
-    const ptrdiff_t at = begun(s, s->param, r, o, s->step_g);
-    const float s_w = s->param->t.scale[at];
-    const qfw_pace of = {slope_of(s->of_param, s_w), 0, &s->key};
-    int8_t *m = (int8_t *)s->param->t.codes + r->first;
-    flag(s, at, qfw_move_row(m, r, &of));
-}
 
 /* Row o of the parameter and of the state, whose part in both is as it was. Without an error the
  * coefficients of g are multiplied by 0. */
@@ -238,61 +128,6 @@ QFW_INLINE void move_weights(qfw_step_rows *s, ptrdiff_t o, bool moves, qfw_row 
         move_both(s, o, moves, r);
     } else if (moves) {
         move_param(s, o, r);
-    }
-}
-
-/* Whether rows are of fours, which have room where their sums would have it. */
-static bool is_of_fours(ptrdiff_t row)
-{
-    return QFW_HAS_OUTER_ROWS && (!QFW_HAS_RESTS || (row % 4 == 0 && row >= QFW_FOURS_LEAST));
-}
-
-/* Row o, of which `why` is told. */
-QFW_COLD static void move_apart(qfw_step_rows *s, ptrdiff_t o, qfw_row *r, qfw_rows_stop why)
-{
-    const qfw_operand *m = s->param;
-    const ptrdiff_t at = scale_of(m, o);
-    uint32_t out = 1;
-    if (why == QFW_ROW_ONE) {
-        if (m->scales == s->rows) {
-            begin(s, m, r, at, s->step_g);
-        }
-        return;
-    }
-    if (why == QFW_ROW_FAR) {
-        const qfw_pace of = {slope_of(s->of_param, m->t.scale[at]), 0, &s->key};
-        out = qfw_move_row((int8_t *)m->t.codes + r->first, r, &of);
-    }
-    flag(s, at, out);
-}
-
-/* All of them, of a parameter without a state. */
-QFW_SMALL static void move_fours(qfw_step_rows *s, const int8_t *e, const int8_t *x)
-{
-    const qfw_operand *m = s->param;
-    const size_t row = (size_t)s->row;
-    uint32_t *fours = s->call->at[3].t.codes; /* sums of a row at least */
-    const uint32_t top = qfw_bits_f32(s->of_param);
-    qfw_outer_rows r = {e,
-                        e + s->rows,
-                        e + 1,
-                        row,
-                        m->t.scale,
-                        m->scales == 1 ? 0 : sizeof *m->t.scale,
-                        (top & 0x7FFFFFu) | 0x800000u,
-                        top == 0 ? -1000 : (int32_t)(top >> 23) + 17,
-                        s->key,
-                        m->t.codes,
-                        fours,
-                        NULL};
-    qfw_rows_stop why = qfw_fours_of(x, row, fours) ? qfw_move_rows(&r) : QFW_ROWS_END;
-    for (; why != QFW_ROWS_END; why = qfw_move_rows(&r)) {
-        const ptrdiff_t o = r.e - r.second;
-        qfw_row one = {x, NULL, NULL, row, o * s->row, e[o], 0};
-        move_apart(s, o, &one, why);
-        if (why == QFW_ROW_ONE) {
-            r.looked_at = r.e--;
-        }
     }
 }
 
@@ -331,16 +166,6 @@ void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits)
 }
 
 /* ---- biases ---- */
-
-/* A code of a bias; -2^15 is held, and is no event. */
-static int16_t held(int32_t v, int32_t *out)
-{
-    if (v > INT16_MAX || v < -INT16_MAX) {
-        *out |= v != -INT16_MAX - 1;
-        v = v > 0 ? INT16_MAX : -INT16_MAX;
-    }
-    return (int16_t)v;
-}
 
 /* A code's term, in steps with `frac` bits. Of fewer than 13 bits |code mu| < 2^28; what is to be moved down
  * then needs no clamp, and hardly ever what is to be moved up. */
@@ -416,28 +241,6 @@ QFW_INLINE int32_t move_block(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, cons
             y = has_state ? with_state(s, i, g, y, w_v.u) : y;
             const int32_t by = loop_round(y, BIAS_FRAC, QFW_STOCHASTIC, w.u);
             m[i] = held(m[i] - by, &out);
-        }
-    }
-    return out;
-}
-
-/* The same by errors alone, whose terms are at most 2^28, without a clamp, where up <= 5: |e mu| < 2^23. */
-QFW_INLINE int32_t move_plain(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, const int8_t *e,
-                              qfw_slope k)
-{
-    const int32_t mu = moved_mu(k), lift = moved_lift(k) + BIAS_FRAC - FRAC;
-    const int32_t up = lift < 0 ? 0 : lift < 28 ? lift : 28, most = (1 << 28) >> up;
-    const int32_t down = lift > 0 ? 0 : lift > -31 ? -lift : 31;
-    int16_t *m = s->param->t.codes;
-    int32_t out = 0;
-    for (qfw_words w = moved_words(&s->key, i); i < end; i++, w.u = qfw_add32(w.u, w.step)) {
-        if (e[i] != 0) {
-            int32_t v = e[i] * mu;
-            if (up > 5) {
-                v = v > most ? most : v < -most ? -most : v;
-            }
-            v = v * (1 << up) >> down;
-            m[i] = held(m[i] - loop_round(v, BIAS_FRAC, QFW_STOCHASTIC, w.u), &out);
         }
     }
     return out;

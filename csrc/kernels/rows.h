@@ -30,32 +30,20 @@ typedef enum {
 /* Fours of a row of x that are not 0. Each has three words: elements 0 and 2, 1 and 3, 2^8 times them, as
  * numbers of 16 bits, and the number of the first. Three more are behind them; so a row of 12 elements or
  * more needs no more bytes than it has as int32. */
+#define QFW_FOURS_END (UINT32_C(1) << 31) /* behind the last one, for a number */
 enum { QFW_FOURS_LEAST = 12 };
-
-#if defined(__ARM_FEATURE_DSP)
-enum { QFW_HAS_OUTER_ROWS = 1 };
 
 /* n is a multiple of four; false: all are 0. */
 bool qfw_fours_of(const int8_t *x, size_t n, uint32_t *fours);
 
 /* Rows until one of which something is to be told. What has an error of 0 stays. */
 qfw_rows_stop qfw_move_rows(qfw_outer_rows *rows);
+
+/* Whether that is faster than row by row. */
+#if defined(__ARM_FEATURE_DSP)
+enum { QFW_HAS_OUTER_ROWS = 1 };
 #else
 enum { QFW_HAS_OUTER_ROWS = 0 };
-
-static inline bool qfw_fours_of(const int8_t *x, size_t n, uint32_t *fours)
-{
-    (void)x;
-    (void)n;
-    (void)fours;
-    return false;
-}
-
-static inline qfw_rows_stop qfw_move_rows(qfw_outer_rows *rows)
-{
-    (void)rows;
-    return QFW_ROWS_END;
-}
 #endif
 
 #endif

@@ -4,9 +4,6 @@
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Behind the last four, for a number. */
-enum { FOURS_END = INT32_MIN };
-
 QFW_NOINLINE bool qfw_fours_of(const int8_t *x, size_t n, uint32_t *fours)
 {
     const uint32_t upper = 0xFF00FF00u;
@@ -21,7 +18,7 @@ QFW_NOINLINE bool qfw_fours_of(const int8_t *x, size_t n, uint32_t *fours)
         }
     }
     to[0] = to[1] = 0;
-    to[2] = (uint32_t)FOURS_END;
+    to[2] = QFW_FOURS_END;
     return to != fours;
 }
 

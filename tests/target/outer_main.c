@@ -1,5 +1,5 @@
-/* Rows that an outer product moves, by the DSP extension against the definition: every length, words from
- * anywhere in a block, slopes from those that move nothing to those that hold everything. */
+/* Rows that an outer product moves, all at once, against one by one as update_s32 moves them: every length,
+ * words from anywhere in a block, slopes from those that move nothing to those that hold everything. */
 #include "base/random.h"
 #include "base/soft.h"
 #include "kernels/rows.h"
