@@ -264,13 +264,14 @@ def _is_of_one_scale(op: _Op) -> bool:
 
 def _fits_instructions(plan: _Plan, op: _Op) -> bool:
     """Of operations on rows of int8: products of eights of terms by twos of columns along rows, of
-    twos by fours across; floats and updates of fours."""
+    twos by fours across; floats and updates of fours, the latter of three of them or more."""
     if op.name in _PRODUCTS:
         n, k = op.of(0).row, op.of(1).row
         return k % 8 == n % 2 == 0 if op.params[0] == 0 else k % 2 == n % 4 == 0
     if op.name == "convert":
         return op.of(1).kind != _FLOAT32 or op.of(1).row % 4 == 0
-    return op.name not in _MOVERS or not op.has(2) or op.of(2).row % 4 == 0
+    row = op.of(2).row if op.has(2) else 12
+    return op.name not in _MOVERS or (row % 4 == 0 and row >= 12)
 
 
 def _is_usual(op: _Op) -> bool:

@@ -225,14 +225,7 @@
 #define QFW_SMALL_APART
 #endif
 
-/* Inside its callers where flash is not scarce. */
-#if defined(__GNUC__) && QFW_IS_SMALL
-#define QFW_INLINE_LARGE static __attribute__((noinline, unused))
-#else
-#define QFW_INLINE_LARGE QFW_INLINE
-#endif
-
-/* The same where one plan has few callers of it; a core for any plan has many, and little flash. */
+/* Inside its callers where one plan has few of them; a core for any plan has many, and little flash. */
 #if QFW_ANY_PLAN
 #define QFW_INLINE_ALONE static inline
 #else

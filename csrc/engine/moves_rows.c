@@ -4,22 +4,14 @@
 #include "base/random.h"
 #include "engine/count.h"
 #include "engine/moves.h"
+#include "engine/moves_fours.h"
 #include "engine/rescale.h"
 #include "kernels/moved.h"
-
-/* A coefficient of Sym(8): top over the scale `to`. */
-QFW_INLINE qfw_slope slope_of(float top, float to)
-{
-    return qfw_bits_f32(QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to));
-}
 
 qfw_coef qfw_coef_of(float top, float to, int32_t frac, bool wide)
 {
     return moved_coef(slope_of(top, to), frac, wide ? 63 : 31);
 }
-
-/* Bits that a step of Sym(8), of Sym(16) has more than its code. */
-enum { FRAC = 20, BIAS_FRAC = 12 };
 
 /* ---- what it can be ---- */
 
@@ -77,25 +69,6 @@ bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bi
     return true;
 }
 
-static void clear_flags(qfw_step_rows *s)
-{
-    const bool has_state = QFW_HAS_STATE && s->state != NULL;
-    memset(s->flags, 0, (size_t)(s->param->scales + (has_state ? s->state->scales : 0)));
-    s->flagged = true;
-}
-
-/* A value of scale `at` left its codes, if `out` is not 0; those of the state come after the parameter's.
- * Most steps have none, so that flags are cleared when there is one. */
-static void flag(qfw_step_rows *s, ptrdiff_t at, uint32_t out)
-{
-    if (out != 0) {
-        if (!s->flagged) {
-            clear_flags(s);
-        }
-        s->flags[at] = 1;
-    }
-}
-
 void qfw_end_rows(qfw_step_rows *s)
 {
     if (!s->flagged) {
@@ -110,78 +83,6 @@ void qfw_end_rows(qfw_step_rows *s)
     }
 }
 
-/* ---- scales without a range ---- */
-
-static bool is_one(float scale)
-{
-    return qfw_bits_f32(scale) == qfw_bits_f32(1.0f);
-}
-
-QFW_SMALL_APART static uint32_t largest(const int8_t *x, ptrdiff_t n)
-{
-    uint32_t most = 0;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        most = qfw_abs32(x[i]) > most ? qfw_abs32(x[i]) : most;
-    }
-    return most;
-}
-
-static uint32_t largest_sum(const int32_t *sums, ptrdiff_t n)
-{
-    uint32_t most = 0;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        most = qfw_abs32(sums[i]) > most ? qfw_abs32(sums[i]) : most;
-    }
-    return most;
-}
-
-QFW_INLINE bool is_without_range(const qfw_operand *t, ptrdiff_t at)
-{
-    return is_one(t->t.scale[at]) && qfw_has_no_range(t, at);
-}
-
-/* By codes up to `most` of the gradient; c is the factor of a step. */
-static void start(const qfw_step_rows *s, const qfw_operand *t, ptrdiff_t at, uint32_t most,
-                  float c)
-{
-    if (most != 0) {
-        qfw_start_scale(t, at, qfw_scale_for(s->sigma, most, 1), c, QFW_AS_GRADIENT);
-    }
-}
-
-static ptrdiff_t scale_of(const qfw_operand *t, ptrdiff_t row)
-{
-    return t->scales == 1 ? 0 : row;
-}
-
-/* Begins scale `at` by the row's own gradient, if it has no range. */
-static QFW_COLD void begin(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t at,
-                           float c)
-{
-    if (!qfw_has_no_range(t, at)) {
-        return;
-    }
-    if (QFW_HAS_ANY_MOVE && r->x == NULL) {
-        start(s, t, at, largest_sum(r->sums, s->row), c);
-        return;
-    }
-    if (s->most == 0) {
-        s->most = largest(r->x, s->row);
-    }
-    start(s, t, at, qfw_abs32(r->code) * s->most, c);
-}
-
-/* The scale of a row, which begins by its own gradient; one of all rows has begun. */
-QFW_INLINE ptrdiff_t begun(qfw_step_rows *s, const qfw_operand *t, const qfw_row *r, ptrdiff_t o,
-                           float c)
-{
-    const ptrdiff_t at = scale_of(t, o);
-    if (is_one(t->t.scale[at]) && t->scales == s->rows) {
-        begin(s, t, r, at, c);
-    }
-    return at;
-}
-
 /* step_v times a scale of the state. */
 static inline float by_state(const qfw_step_rows *s, float s_v)
 {
@@ -193,16 +94,6 @@ static inline float by_state(const qfw_step_rows *s, float s_v)
 }
 
 /* ---- weights ---- */
-
-/* Row o of the parameter by itself; it has an error. */
-QFW_INLINE void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
-{
-    const ptrdiff_t at = begun(s, s->param, r, o, s->step_g);
-    const float s_w = s->param->t.scale[at];
-    const qfw_pace of = {slope_of(s->of_param, s_w), 0, &s->key};
-    int8_t *m = (int8_t *)s->param->t.codes + r->first;
-    flag(s, at, qfw_move_row(m, r, &of));
-}
 
 /* Row o of the parameter and of the state, whose part in both is as it was. Without an error the
  * coefficients of g are multiplied by 0. */
@@ -251,6 +142,10 @@ void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x)
     }
     const bool has_state = QFW_HAS_STATE && s->state != NULL;
     const ptrdiff_t rows = s->rows, row = s->row;
+    if (is_of_fours(row) && !has_state) {
+        move_fours(s, e, x);
+        return;
+    }
     qfw_row r = {x, NULL, NULL, (size_t)row, 0, 0, 0};
     for (ptrdiff_t o = 0; o < rows; o++) {
         if (e[o] != 0 || has_state) {
@@ -271,16 +166,6 @@ void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits)
 }
 
 /* ---- biases ---- */
-
-/* A code of a bias; -2^15 is held, and is no event. */
-static int16_t held(int32_t v, int32_t *out)
-{
-    if (v > INT16_MAX || v < -INT16_MAX) {
-        *out |= v != -INT16_MAX - 1;
-        v = v > 0 ? INT16_MAX : -INT16_MAX;
-    }
-    return (int16_t)v;
-}
 
 /* A code's term, in steps with `frac` bits. Of fewer than 13 bits |code mu| < 2^28; what is to be moved down
  * then needs no clamp, and hardly ever what is to be moved up. */
@@ -368,10 +253,11 @@ void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums)
         start_biases(s, s->state, e, sums, s->v->state_g);
     }
     const qfw_slope k = slope_of(s->of_param, s->param->t.scale[0]);
+    const bool has_terms = (QFW_HAS_STATE && s->state != NULL) || (QFW_HAS_ANY_MOVE && e == NULL);
     int32_t out = 0;
     for (ptrdiff_t i = 0, end; i < s->rows; i = end) {
         end = i + (ptrdiff_t)moved_count(i, (size_t)(s->rows - i));
-        out |= move_block(s, i, end, e, sums, k);
+        out |= has_terms ? move_block(s, i, end, e, sums, k) : move_plain(s, i, end, e, k);
     }
     flag(s, 0, out != 0 ? 1 : 0);
 }

@@ -89,6 +89,13 @@ static float clipped(float factor, float clip)
     return qfw_bits_f32(clip) == QFW_F32_ONE ? factor : qfw_coef_mul(factor, clip);
 }
 
+/* lr times a factor; that of a plan that was checked is 0 or normal, and a factor often is 1. */
+static float of_rate(float lr, float factor)
+{
+    const bool one = !QFW_ANY_PLAN && qfw_bits_f32(factor) == QFW_F32_ONE;
+    return one ? lr : qfw_coef_mul(lr, factor);
+}
+
 qfw_factors qfw_factors_of(const qfw_call *call, float clip)
 {
     const bool first = call->progress.updates == 0;
@@ -97,7 +104,7 @@ qfw_factors qfw_factors_of(const qfw_call *call, float clip)
     const bool both = QFW_HAS_STATE || QFW_HAS_FLOAT_STEP; /* steps of more than the parameter */
     const bool by_w =
         QFW_HAS_ANY_MOVE; /* such as move rows only do not step by the parameter itself */
-    const float step_g = qfw_coef_mul(lr, qfw_param_f32(call->op, first ? STEP_G1 : STEP_G));
+    const float step_g = of_rate(lr, qfw_param_f32(call->op, first ? STEP_G1 : STEP_G));
     const qfw_factors f = {
         both ? qfw_coef_mul(lr, qfw_param_f32(call->op, STEP_V)) : 0.0f,
         clipped(step_g, clip),

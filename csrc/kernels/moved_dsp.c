@@ -113,8 +113,8 @@ static uint32_t sums_alone(int8_t *to, const int32_t *sum, const int8_t *end, in
 /* All of a row that instructions do not take, code by code. */
 static QFW_COLD uint32_t move_all(int8_t *to, const qfw_row *r, const qfw_pace *of, bool anew)
 {
-    const qfw_coef g = moved_coef(of->g, MOVED_FRAC, 63),
-                   v = moved_coef(r->v != NULL ? of->v : 0, MOVED_FRAC, 31);
+    const qfw_coef none = {0, 0, 0, 0}, g = moved_coef(of->g, MOVED_FRAC, 63);
+    const qfw_coef v = QFW_HAS_STATE && r->v != NULL ? moved_coef(of->v, MOVED_FRAC, 31) : none;
     uint32_t out = 0;
     for (size_t i = 0, n; i < r->n; i += n) {
         const ptrdiff_t at = r->first + (ptrdiff_t)i;
@@ -212,6 +212,9 @@ QFW_INLINE uint32_t move_alone(int8_t *to, const void *x, size_t n, bool sums, b
                    : bytes_alone(to, x, to + n, b);
 }
 
+/* A core of one plan in which qfw_move_rows leaves rows that no instructions take, and nothing else does. */
+enum { ONLY_FAR = !QFW_HAS_RESTS && !QFW_HAS_ANY_MOVE };
+
 uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_pace *of)
 {
     const bool sums = QFW_HAS_ANY_MOVE && r->x == NULL;
@@ -220,6 +223,9 @@ uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_pace *of)
     bool large = false;
     uint32_t up = 0, out = 0;
     bytes b;
+    if (ONLY_FAR) {
+        return move_all(to, r, of, false);
+    }
     bool fast = find_alone(r, of->g, &b.g, &up, &large);
     if (sums && !fast) {
         r->bits = bits_of(r);

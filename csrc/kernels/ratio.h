@@ -11,7 +11,10 @@ typedef struct {
     uint32_t mant, recip, exp;
 } qfw_ratio_to;
 
-QFW_INLINE_LARGE qfw_ratio_to qfw_ratio_to_of(float to)
+/* One for all who ask, where that saves flash. */
+QFW_NOINLINE qfw_ratio_to qfw_ratio_to_apart(float to);
+
+QFW_INLINE qfw_ratio_to qfw_ratio_to_here(float to)
 {
     const qfw_divisor d = qfw_divisor_of(to); /* floor(2^54 / (mant / 2^7)): one more bit follows */
     const uint32_t rest = qfw_sub32(0, qfw_mul32(d.recip, d.mant)), half = d.recip << 1;
@@ -19,6 +22,11 @@ QFW_INLINE_LARGE qfw_ratio_to qfw_ratio_to_of(float to)
     const qfw_ratio_to r = {d.mant << 7, d.recip >> 31 != 0 ? UINT32_MAX : half | one,
                             qfw_sub32(qfw_bits_f32(to) >> 23, 3)};
     return r;
+}
+
+static inline qfw_ratio_to qfw_ratio_to_of(float to)
+{
+    return QFW_IS_SMALL ? qfw_ratio_to_apart(to) : qfw_ratio_to_here(to);
 }
 
 /* q = floor(2^30 m_in / m_out) of the scale whose bits are `from`, the mantissa m_in doubled where it is

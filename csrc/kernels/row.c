@@ -7,6 +7,11 @@
 #include "kernels/row_mve.h"
 #include "kernels/seeds.h"
 
+qfw_ratio_to qfw_ratio_to_apart(float to)
+{
+    return qfw_ratio_to_here(to);
+}
+
 /* The code of a whatever its ratio. */
 static int32_t code_far(int32_t a, uint32_t mult, uint32_t down, float from, float to, int32_t bits)
 {
