@@ -270,6 +270,22 @@ void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits)
     move_weights(s, o, bits >= 0, &r);
 }
 
+void qfw_paces_of(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, qfw_pace *of_m,
+                  qfw_pace *of_v)
+{
+    const float s_w = s->param->t.scale[at_w], s_v = s->state->t.scale[at_v];
+    const qfw_pace m = {slope_of(s->of_param, s_w), slope_of(by_state(s, s_v), s_w), &s->key};
+    const qfw_pace v = {slope_of(s->v->of_state, s_v), s->v->own, &s->v->key};
+    *of_m = m;
+    *of_v = v;
+}
+
+void qfw_flag_row(qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, uint32_t out)
+{
+    flag(s, at_w, out & 1u);
+    flag(s, s->param->scales + at_v, out >> 1);
+}
+
 /* ---- biases ---- */
 
 /* A code of a bias; -2^15 is held, and is no event. */

@@ -53,6 +53,13 @@ void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x);
 /* Row o by sums, -2^bits <= sums[i] < 2^bits; bits < 0: they all are 0, and are not read. */
 void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
 
+/* The slopes of a row whose scales, `at_w` and `at_v`, have a range; it has an error and a state. */
+void qfw_paces_of(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, qfw_pace *of_m,
+                  qfw_pace *of_v);
+
+/* What qfw_move_both told of them. */
+void qfw_flag_row(qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, uint32_t out);
+
 /* All biases, by errors or (e NULL) sums of them. */
 void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums);
 

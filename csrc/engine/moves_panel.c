@@ -1,0 +1,49 @@
+/* The integer step of a device by sums over some rows: the wire is brought into a panel once, and every row
+ * of weights meets it. Bits are those of moves.c. */
+#include "engine/moves_panel.h"
+#include "kernels/panel_rows.h"
+
+static bool is_one(const qfw_operand *t, ptrdiff_t at)
+{
+    return qfw_bits_f32(t->t.scale[at]) == QFW_F32_ONE;
+}
+
+/* Row o, whose codes and their size are there. False: it has to be moved by sums; a scale of 1 may have no
+ * range yet. */
+static bool move_row(qfw_step_rows *s, ptrdiff_t o, qfw_panel_row *r)
+{
+    const ptrdiff_t at_w = s->param->scales == 1 ? 0 : o, at_v = s->state->scales == 1 ? 0 : o;
+    if (r->all == 0 || is_one(s->param, at_w) || is_one(s->state, at_v)) {
+        return false;
+    }
+    qfw_pace of_m, of_v;
+    qfw_paces_of(s, at_w, at_v, &of_m, &of_v);
+    r->first = o * s->row;
+    r->m = (int8_t *)s->param->t.codes + r->first;
+    r->v = (int8_t *)s->state->t.codes + r->first;
+    const int32_t out = qfw_move_by_panel(r, &of_m, &of_v);
+    if (out > 0) {
+        qfw_flag_row(s, at_w, at_v, (uint32_t)out);
+    }
+    return out >= 0;
+}
+
+bool qfw_move_panel(qfw_step_rows *s, const int8_t *e, const int8_t *x, size_t terms, int32_t *room,
+                    size_t words)
+{
+    const size_t n = (size_t)s->row, rows = (size_t)s->rows;
+    if (!QFW_HAS_STATE || s->state == NULL || !qfw_takes_panel(n, terms) ||
+        words < (1 + QFW_PANEL_WORDS) * n) {
+        return false;
+    }
+    uint32_t *panel = (uint32_t *)room + n, codes[2];
+    qfw_panel_row r = {NULL, NULL, room, panel, codes, 0, 0, n};
+    qfw_fill_panel(x, n, terms, panel);
+    for (ptrdiff_t o = 0; o < s->rows; o++) {
+        r.all = qfw_panel_codes(e + o, rows, terms, codes);
+        if (!move_row(s, o, &r)) {
+            qfw_move_summed(s, o, e, x, terms, room);
+        }
+    }
+    return true;
+}

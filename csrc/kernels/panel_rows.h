@@ -1,0 +1,69 @@
+/* Rows of weights that move by a panel of the wire: the inside of a device's step of some rows
+ * (docs/numerics.md section 17). */
+#ifndef QFW_KERNELS_PANEL_ROWS_H
+#define QFW_KERNELS_PANEL_ROWS_H
+
+#include "kernels/moved.h"
+
+/* Rows of a step that a panel has at most, and its words for each column: {x[0], x[2]}, {x[1], x[3]},
+ * {x[4], x[6]} and {x[5], x[7]}, 2^8 times each. */
+enum { QFW_PANEL_TERMS = 8, QFW_PANEL_WORDS = 4 };
+
+/* A row of weights and its state. */
+typedef struct {
+    int8_t *m, *v;
+    int32_t *sums;         /* room for n */
+    const uint32_t *panel; /* of n columns */
+    const uint32_t *codes; /* as qfw_panel_codes makes them */
+    uint32_t all;          /* and tells: not 0 */
+    ptrdiff_t first;       /* the first element's number, a multiple of 4 */
+    size_t n;              /* a multiple of 4 */
+} qfw_panel_row;
+
+#if defined(__ARM_FEATURE_DSP)
+
+/* Whether rows of n weights and so many rows of a step are worth a panel. */
+static inline bool qfw_takes_panel(size_t n, size_t terms)
+{
+    return n != 0 && n % 4 == 0 && terms > 4 && terms <= QFW_PANEL_TERMS;
+}
+
+/* The panel of x, `terms` rows of n codes; rows that are missing are 0. n: a multiple of 4. */
+void qfw_fill_panel(const int8_t *x, size_t n, size_t terms, uint32_t *panel);
+
+/* The codes e[k out], k < terms, as bytes of two words, and those that are missing as 0; returns the sum
+ * of their magnitudes. */
+uint32_t qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes);
+
+/* What qfw_move_both does and returns, by the sums of codes and columns; negative, and only r->sums is
+ * written: it does not take these slopes. */
+int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_pace *of_m, const qfw_pace *of_v);
+
+#else
+
+static inline bool qfw_takes_panel(size_t n, size_t terms)
+{
+    (void)n, (void)terms;
+    return false;
+}
+
+static inline void qfw_fill_panel(const int8_t *x, size_t n, size_t terms, uint32_t *panel)
+{
+    (void)x, (void)n, (void)terms, (void)panel;
+}
+
+static inline uint32_t qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes)
+{
+    (void)e, (void)out, (void)terms, (void)codes;
+    return 0;
+}
+
+static inline int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_pace *of_m,
+                                        const qfw_pace *of_v)
+{
+    (void)r, (void)of_m, (void)of_v;
+    return -1;
+}
+
+#endif
+#endif
