@@ -8,12 +8,12 @@ static bool is_one(const qfw_operand *t, ptrdiff_t at)
     return qfw_bits_f32(t->t.scale[at]) == QFW_F32_ONE;
 }
 
-/* Row o, whose codes and their size are there. False: it has to be moved by sums; a scale of 1 may have no
+/* Row o, whose codes and their size are there, and not 0. False: it has to be moved by sums; a scale of 1 may have no
  * range yet. */
 static bool move_row(qfw_step_rows *s, ptrdiff_t o, qfw_panel_row *r)
 {
     const ptrdiff_t at_w = s->param->scales == 1 ? 0 : o, at_v = s->state->scales == 1 ? 0 : o;
-    if (r->all == 0 || is_one(s->param, at_w) || is_one(s->state, at_v)) {
+    if (is_one(s->param, at_w) || is_one(s->state, at_v)) {
         return false;
     }
     qfw_pace of_m, of_v;
@@ -32,17 +32,25 @@ bool qfw_move_panel(qfw_step_rows *s, const int8_t *e, const int8_t *x, size_t t
                     size_t words)
 {
     const size_t n = (size_t)s->row, rows = (size_t)s->rows;
-    if (!QFW_HAS_STATE || s->state == NULL || !qfw_takes_panel(n, terms) ||
+    if (!QFW_HAS_STATE || s->state == NULL || !qfw_takes_panel(rows, n, terms) ||
         words < (1 + QFW_PANEL_WORDS) * n) {
         return false;
     }
-    uint32_t *panel = (uint32_t *)room + n, codes[2];
+    uint32_t *panel = (uint32_t *)room + n,
+             codes[8]; /* of four rows, the last ones begin earlier */
     qfw_panel_row r = {NULL, NULL, room, panel, codes, 0, 0, n};
     qfw_fill_panel(x, n, terms, panel);
-    for (ptrdiff_t o = 0; o < s->rows; o++) {
-        r.all = qfw_panel_codes(e + o, rows, terms, codes);
-        if (!move_row(s, o, &r)) {
-            qfw_move_summed(s, o, e, x, terms, room);
+    for (size_t o = 0; o < rows; o++) {
+        const size_t first = rows - 4 < o / 4 * 4 ? rows - 4 : o / 4 * 4;
+        if (o % 4 == 0) {
+            qfw_panel_codes(e + first, rows, terms, codes);
+        }
+        r.codes = codes + 2 * (o - first);
+        r.all = qfw_panel_sum(r.codes);
+        if (r.all == 0) {
+            qfw_move_sums(s, (ptrdiff_t)o, room, -1);
+        } else if (!move_row(s, (ptrdiff_t)o, &r)) {
+            qfw_move_summed(s, (ptrdiff_t)o, e, x, terms, room);
         }
     }
     return true;

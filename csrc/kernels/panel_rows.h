@@ -3,6 +3,7 @@
 #ifndef QFW_KERNELS_PANEL_ROWS_H
 #define QFW_KERNELS_PANEL_ROWS_H
 
+#include "kernels/dsp.h"
 #include "kernels/moved.h"
 
 /* Rows of a step that a panel has at most, and its words for each column: {x[0], x[2]}, {x[1], x[3]},
@@ -14,26 +15,33 @@ typedef struct {
     int8_t *m, *v;
     int32_t *sums;         /* room for n */
     const uint32_t *panel; /* of n columns */
-    const uint32_t *codes; /* as qfw_panel_codes makes them */
-    uint32_t all;          /* and tells: not 0 */
+    const uint32_t *codes; /* two words, as qfw_panel_codes makes them */
+    uint32_t all;          /* qfw_panel_sum of them, not 0 */
     ptrdiff_t first;       /* the first element's number, a multiple of 4 */
     size_t n;              /* a multiple of 4 */
 } qfw_panel_row;
 
 #if defined(__ARM_FEATURE_DSP)
 
-/* Whether rows of n weights and so many rows of a step are worth a panel. */
-static inline bool qfw_takes_panel(size_t n, size_t terms)
+/* Whether `out` rows of n weights and so many rows of a step are worth a panel. */
+static inline bool qfw_takes_panel(size_t out, size_t n, size_t terms)
 {
-    return n != 0 && n % 4 == 0 && terms > 4 && terms <= QFW_PANEL_TERMS;
+    return out >= 4 && n != 0 && n % 4 == 0 && terms > 4 && terms <= QFW_PANEL_TERMS;
 }
 
 /* The panel of x, `terms` rows of n codes; rows that are missing are 0. n: a multiple of 4. */
 void qfw_fill_panel(const int8_t *x, size_t n, size_t terms, uint32_t *panel);
 
-/* The codes e[k out], k < terms, as bytes of two words, and those that are missing as 0; returns the sum
- * of their magnitudes. */
-uint32_t qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes);
+/* Four columns of e, more than four rows of `out` codes, from e on: of each the codes as bytes of two
+ * words, and those that are missing as 0. */
+void qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes);
+
+/* The sum of the magnitudes of both words' bytes: a code and 128 are as far apart as it and 0. */
+static inline uint32_t qfw_panel_sum(const uint32_t *codes)
+{
+    const uint32_t middle = 0x80808080u;
+    return dsp_apart(codes[1] ^ middle, middle, dsp_apart(codes[0] ^ middle, middle, 0));
+}
 
 /* What qfw_move_both does and returns, by the sums of codes and columns; negative, and only r->sums is
  * written: it does not take these slopes. */
@@ -41,9 +49,9 @@ int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_pace *of_m, const qf
 
 #else
 
-static inline bool qfw_takes_panel(size_t n, size_t terms)
+static inline bool qfw_takes_panel(size_t out, size_t n, size_t terms)
 {
-    (void)n, (void)terms;
+    (void)out, (void)n, (void)terms;
     return false;
 }
 
@@ -52,9 +60,14 @@ static inline void qfw_fill_panel(const int8_t *x, size_t n, size_t terms, uint3
     (void)x, (void)n, (void)terms, (void)panel;
 }
 
-static inline uint32_t qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes)
+static inline void qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes)
 {
     (void)e, (void)out, (void)terms, (void)codes;
+}
+
+static inline uint32_t qfw_panel_sum(const uint32_t *codes)
+{
+    (void)codes;
     return 0;
 }
 

@@ -1,5 +1,4 @@
 /* Rows of weights that move by a panel of the wire, with the DSP extension of a Cortex-M. */
-#include "kernels/dsp.h"
 #include "kernels/panel_rows.h"
 
 #if defined(__ARM_FEATURE_DSP)
@@ -38,21 +37,29 @@ void qfw_fill_panel(const int8_t *x, size_t n, size_t terms, uint32_t *panel)
     }
 }
 
-uint32_t qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes)
+/* Four rows' codes of four columns, a word of a column's. */
+QFW_ALWAYS_INLINE void four_codes(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, uint32_t *to)
 {
-    uint32_t low = 0, high = 0;
-    const uint8_t *at = (const uint8_t *)e + (terms - 1) * out;
-    for (size_t k = terms; k > 4; k--, at -= out) {
-        high = high << 8 | *at;
+    const uint32_t lower = 0x00FF00FFu;
+    const uint32_t e0 = (w0 & lower) | (w1 & lower) << 8, o0 = (w0 >> 8 & lower) | (w1 & ~lower);
+    const uint32_t e2 = (w2 & lower) | (w3 & lower) << 8, o2 = (w2 >> 8 & lower) | (w3 & ~lower);
+    to[0] = dsp_lows(e0, e2);
+    to[2] = dsp_lows(o0, o2);
+    to[4] = dsp_highs(e0, e2);
+    to[6] = dsp_highs(o0, o2);
+}
+
+void qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes)
+{
+    const int8_t *f = e + 4 * out;
+    four_codes(dsp_word(e), dsp_word(e + out), dsp_word(e + 2 * out), dsp_word(e + 3 * out), codes);
+    if (terms == QFW_PANEL_TERMS) {
+        four_codes(dsp_word(f), dsp_word(f + out), dsp_word(f + 2 * out), dsp_word(f + 3 * out),
+                   codes + 1);
+    } else {
+        four_codes(dsp_word(f), terms > 5 ? dsp_word(f + out) : 0,
+                   terms > 6 ? dsp_word(f + 2 * out) : 0, 0, codes + 1);
     }
-    for (size_t k = terms < 4 ? terms : 4; k > 0; k--, at -= out) {
-        low = low << 8 | *at;
-    }
-    codes[0] = low;
-    codes[1] = high;
-    /* a code and 128 are as far apart as it and 0 */
-    const uint32_t middle = 0x80808080u;
-    return dsp_apart(high ^ middle, middle, dsp_apart(low ^ middle, middle, 0));
 }
 
 /* ---- sums ---- */

@@ -5,7 +5,7 @@
 #include "report.h"
 #include "source.h"
 
-enum { OUT = 3, MOST = 76, TERMS = QFW_PANEL_TERMS };
+enum { OUT = 5, MOST = 76, TERMS = QFW_PANEL_TERMS };
 
 static void fill(source *s, int8_t *x, size_t n, uint32_t small)
 {
@@ -30,24 +30,25 @@ static bool check_row(source *s, unsigned number)
     static int8_t e[OUT * TERMS], x[MOST * TERMS + 4], m[2][MOST + 4], v[2][MOST + 4];
     static uint32_t panel[MOST * QFW_PANEL_WORDS];
     static int32_t sums[2][MOST];
-    uint32_t codes[2], all = 0;
+    const size_t o = number % (OUT - 3), at = o + below(s, 4); /* of four, and the row */
+    uint32_t four[8], all = 0;
     fill(s, e, OUT * terms, below(s, 2));
     fill(s, x + off, n * terms, 0);
     fill(s, m[0] + off, n, 0);
     fill(s, v[0] + off, n, 0);
-    memset(e, 0, below(s, 3) * terms);
+    memset(e, 0, below(s, 3) * OUT * terms / 4);
     memset(v[0] + off, 0, below(s, 3) == 0 ? n / 2 : 0);
-    e[OUT * (terms - 1)] = e[OUT * (terms - 1)] == 0 ? 1 : e[OUT * (terms - 1)];
+    e[OUT * (terms - 1) + at] = 1;
     for (size_t i = 0; i < n; i++) {
         m[0][off + i] = m[0][off + i] == -128 ? -127 : m[0][off + i];
         v[0][off + i] = v[0][off + i] == -128 ? -127 : v[0][off + i];
         sums[0][i] = 0;
         for (size_t k = 0; k < terms; k++) {
-            sums[0][i] += e[k * OUT] * x[off + k * n + i];
+            sums[0][i] += e[k * OUT + at] * x[off + k * n + i];
         }
     }
     for (size_t k = 0; k < terms; k++) {
-        all += qfw_abs32(e[k * OUT]);
+        all += qfw_abs32(e[k * OUT + at]);
     }
     memcpy(m[1], m[0], sizeof m[0]);
     memcpy(v[1], v[0], sizeof v[0]);
@@ -58,7 +59,8 @@ static bool check_row(source *s, unsigned number)
                            slope(s, 4 - (int32_t)below(s, 3)), &key_v};
     const ptrdiff_t first = 4 * (ptrdiff_t)below(s, 20);
     qfw_fill_panel(x + off, n, terms, panel);
-    const uint32_t told = qfw_panel_codes(e, OUT, terms, codes);
+    qfw_panel_codes(e + o, OUT, terms, four);
+    const uint32_t *codes = four + 2 * (at - o), told = qfw_panel_sum(codes);
     const qfw_panel_row r = {m[0] + off, v[0] + off, sums[1], panel, codes, told, first, n};
     const int32_t out = qfw_move_by_panel(&r, &of_m, &of_v);
     if (out >= 0) {
