@@ -28,6 +28,10 @@ static void sum_rows(const qfw_call *call, sizes s, ptrdiff_t first, ptrdiff_t n
 {
     const qfw_operand *e = &call->at[1];
     const int32_t width = qfw_slot(&e->t.format);
+    if (QFW_DIRECT && width == 8 && n == s.out) {
+        qfw_sum_biases(sum, e->t.codes, (size_t)n, (size_t)s.terms);
+        return;
+    }
     const qfw_lines lines = {(const uint8_t *)e->t.codes + first * (width / 8),
                              width,
                              width,

@@ -50,6 +50,9 @@ uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m,
 uint32_t qfw_sum_row(int32_t *sums, const int8_t *e, size_t out, const int8_t *x, size_t n,
                      size_t terms);
 
+/* And those of n biases: sums[j] is the sum of e[k n + j], terms < 2^24 of them. */
+void qfw_sum_biases(int32_t *sums, const int8_t *e, size_t n, size_t terms);
+
 /* Sym(8), stochastic: terms have 20 more bits. */
 enum { MOVED_FRAC = 20, MOVED_MOST = 127 };
 

@@ -1,4 +1,4 @@
-/* The gradient of a row of weights over the rows of a step, for a device. */
+/* The gradient of a row of weights over the rows of a step, and that of biases, for a device. */
 #include "kernels/moved.h"
 
 #if !defined(__ARM_FEATURE_DSP)
@@ -21,6 +21,18 @@ uint32_t qfw_sum_row(int32_t *sums, const int8_t *e, size_t out, const int8_t *x
         }
     }
     return all;
+}
+
+void qfw_sum_biases(int32_t *sums, const int8_t *e, size_t n, size_t terms)
+{
+    for (size_t j = 0; j < n; j++) {
+        const int8_t *at = e + j;
+        int32_t sum = 0;
+        for (size_t k = terms; k > 0; k--, at += n) {
+            sum += *at;
+        }
+        sums[j] = sum;
+    }
 }
 
 #else
