@@ -12,6 +12,12 @@
 bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio, const qfw_code_rule *rule,
                       uint32_t most, int8_t *codes);
 
+/* rescale_rows of sums to bytes or 16 bits, to the nearest, where every column's are at most absmax in
+ * size and that leaves no code out of range. False where that does not hold: codes are anything then. They
+ * do not lie over the sums. */
+bool qfw_rows_within(const qfw_rescaling *columns, const qfw_code_rule *rule,
+                     const uint32_t *absmax);
+
 /* rescale_s8 of numbers of at most `most` in size. */
 enum { QFW_HAS_RESCALE_MOST = QFW_DIRECT };
 uint32_t qfw_rescale_s8_most(const int32_t *a, size_t n, const qfw_ratio *ratio,
@@ -55,6 +61,13 @@ static inline size_t qfw_floats_within(const float *x, size_t n, float s, int8_t
 {
     (void)x, (void)n, (void)s, (void)codes;
     return 0;
+}
+
+static inline bool qfw_rows_within(const qfw_rescaling *columns, const qfw_code_rule *rule,
+                                   const uint32_t *absmax)
+{
+    (void)columns, (void)rule, (void)absmax;
+    return false;
 }
 
 static inline bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio,

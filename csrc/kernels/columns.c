@@ -98,9 +98,9 @@ static uint64_t encode_tiles(const qfw_kernels *kernels, const qfw_tensor *src,
     return saturated;
 }
 
-uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
-                         const qfw_encoding *how, const qfw_code_rule *rule, const uint32_t *ratios,
-                         size_t rows, size_t n)
+static qfw_rescaling rescaling_of(const qfw_tensor *src, const qfw_tensor *dst,
+                                  const qfw_encoding *how, const uint32_t *ratios, size_t rows,
+                                  size_t n)
 {
     const qfw_rescaling c = {src->codes,
                              dst->codes,
@@ -111,6 +111,14 @@ uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, cons
                              {ratios, ratios + n, ratios + 2 * n, ratios + 3 * n},
                              &how->key,
                              how->first};
+    return c;
+}
+
+uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                         const qfw_encoding *how, const qfw_code_rule *rule, const uint32_t *ratios,
+                         size_t rows, size_t n)
+{
+    const qfw_rescaling c = rescaling_of(src, dst, how, ratios, rows, n);
     const bool whole = (!QFW_HAS_PACKED || (c.from_width != 0 && c.to_width != 0)) &&
                        !qfw_is_asym(src->format.kind);
     return whole ? QFW_K(kernels, rescale_rows)(&c, rule)
@@ -151,6 +159,12 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
         return QFW_OK;
     }
     qfw_find_ratios(kernels, src, dst, hints->ratios);
+    if (QFW_DIRECT && QFW_HAS_BATCH && rows > 1 && hints->absmax != NULL) {
+        const qfw_rescaling c = rescaling_of(src, dst, how, hints->ratios, rows, columns);
+        if (c.from != c.to && qfw_rows_within(&c, &rule, hints->absmax)) {
+            return QFW_OK;
+        }
+    }
     *saturated += qfw_encode_rows(kernels, src, dst, how, &rule, hints->ratios, rows, columns);
     return QFW_OK;
 }
