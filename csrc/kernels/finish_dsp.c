@@ -27,6 +27,51 @@ static inline uint32_t finish_column(int32_t *acc, size_t rows, size_t n, const 
     return larger(most, least, before);
 }
 
+/* A number, or 0 below it after a ReLU; most becomes its size, if that is larger. |v| < 2^31. */
+QFW_ALWAYS_INLINE int32_t kept(int32_t v, const bool relu, uint32_t *most)
+{
+    const int32_t to = relu ? dsp_positive(v) : v;
+    const uint32_t size = relu ? (uint32_t)to : qfw_abs32(to);
+    *most = size > *most ? size : *most;
+    return to;
+}
+
+/* Rows of four columns side by side, without shifts. */
+static inline void finish_four(int32_t *acc, size_t rows, size_t n, const int32_t *seed,
+                               uint32_t *absmax, const bool relu)
+{
+    const int32_t s0 = seed[0], s1 = seed[1], s2 = seed[2], s3 = seed[3];
+    uint32_t m0 = absmax[0], m1 = absmax[1], m2 = absmax[2], m3 = absmax[3];
+    for (; rows > 0; rows--, acc += n) {
+        acc[0] = kept(acc[0] + s0, relu, &m0);
+        acc[1] = kept(acc[1] + s1, relu, &m1);
+        acc[2] = kept(acc[2] + s2, relu, &m2);
+        acc[3] = kept(acc[3] + s3, relu, &m3);
+    }
+    absmax[0] = m0;
+    absmax[1] = m1;
+    absmax[2] = m2;
+    absmax[3] = m3;
+}
+
+/* Fours of columns with seeds and an absmax each, from the first on: how many columns are done. */
+static size_t finish_fours(int32_t *acc, size_t rows, size_t n, const qfw_finish *f)
+{
+    size_t j = 0;
+    for (; n - j >= 4; j += 4) {
+        const uint8_t *shift = f->shift + j;
+        if ((shift[0] | shift[1] | shift[2] | shift[3]) != 0) {
+            break;
+        }
+        if (f->relu) {
+            finish_four(acc + j, rows, n, f->seed + j, f->absmax + j, true);
+        } else {
+            finish_four(acc + j, rows, n, f->seed + j, f->absmax + j, false);
+        }
+    }
+    return j;
+}
+
 /* With codes that must be > 0, one absmax in all. */
 static uint32_t finish_masked(int32_t *acc, size_t n, const int8_t *mask, uint32_t before)
 {
@@ -78,7 +123,8 @@ void qfw_finish_s32_dsp(int32_t *acc, size_t rows, size_t n, const qfw_finish *f
         finish_row(acc, n, f);
         return;
     }
-    for (size_t j = 0; j < n; j++) {
+    const bool fours = QFW_HAS_BATCH && f->columns && f->seed != NULL;
+    for (size_t j = fours ? finish_fours(acc, rows, n, f) : 0; j < n; j++) {
         const int32_t seed = f->seed != NULL ? f->seed[j] : 0;
         const uint32_t shift = f->seed != NULL ? f->shift[j] : 0;
         uint32_t *absmax = f->absmax + (f->columns ? j : 0);

@@ -155,6 +155,7 @@ typedef struct {
     size_t n;         /* columns, one at least */
     size_t row, next; /* from a sum to the next one, of the next row and of the next column */
     ptrdiff_t skip;   /* from the end of a column of b to the next column */
+    size_t odd;       /* not 0: so is the number of blocks */
 } course;
 
 /* What a block of the panel meets: bytes that lie in order, or one row of another panel. */
@@ -180,7 +181,21 @@ typedef struct {
 #define ADDED \
     TWO_ADDED("r4", "r9", "r10") "add r1, r4, r5, lsl #1\n\t" TWO_ADDED("r1", "r11", "r12")
 
-/* The columns of a course, by registers that are named: no compiler has to find room for them all. */
+/* A block of the panel. */
+#define FOUR_TERMS(meets)                   \
+    meets "ldmia r1!, {r4, r5, r6, r8}\n\t" \
+          "smlad r9, r4, r0, r9\n\t"        \
+          "smlad r10, r6, r0, r10\n\t"      \
+          "smlad r9, r5, lr, r9\n\t"        \
+          "smlad r10, r8, lr, r10\n\t"      \
+          "ldmia r1!, {r4, r5, r6, r8}\n\t" \
+          "smlad r11, r4, r0, r11\n\t"      \
+          "smlad r12, r6, r0, r12\n\t"      \
+          "smlad r11, r5, lr, r11\n\t"      \
+          "smlad r12, r8, lr, r12\n\t"
+
+/* The columns of a course, by registers that are named: no compiler has to find room for them all. Blocks
+ * go in pairs, an odd one first. */
 #define COURSE(name, meets, placed)                                                             \
     static __attribute__((noinline)) void name(course *c, const void *b)                        \
     {                                                                                           \
@@ -192,29 +207,22 @@ typedef struct {
                          "mov r9, #0\n\t"                                                       \
                          "mov r10, #0\n\t"                                                      \
                          "mov r11, #0\n\t"                                                      \
-                         "mov r12, #0\n"                                                        \
-                         "1:\n\t" meets "ldmia r1!, {r4, r5, r6, r8}\n\t"                       \
-                         "smlad r9, r4, r0, r9\n\t"                                             \
-                         "smlad r10, r6, r0, r10\n\t"                                           \
-                         "smlad r9, r5, lr, r9\n\t"                                             \
-                         "smlad r10, r8, lr, r10\n\t"                                           \
-                         "ldmia r1!, {r4, r5, r6, r8}\n\t"                                      \
-                         "cmp r1, r3\n\t"                                                       \
-                         "smlad r11, r4, r0, r11\n\t"                                           \
-                         "smlad r12, r6, r0, r12\n\t"                                           \
-                         "smlad r11, r5, lr, r11\n\t"                                           \
-                         "smlad r12, r8, lr, r12\n\t"                                           \
-                         "bne 1b\n\t"                                                           \
-                         "ldr r0, [sp]\n\t"                                                     \
-                         "ldrd r4, r6, [r0, #8]\n\t"  /* out and n */                           \
-                         "ldrd r5, r8, [r0, #16]\n\t" /* row and next */                        \
+                         "mov r12, #0\n\t"                                                      \
+                         "ldr r4, [r0, #28]\n\t" /* odd */                                      \
+                         "cbnz r4, 3f\n"                                                        \
+                         "1:\n\t" FOUR_TERMS(meets) "3:\n\t" FOUR_TERMS(                        \
+                             meets) "cmp r1, r3\n\t"                                            \
+                                    "bne 1b\n\t"                                                \
+                                    "ldr r0, [sp]\n\t"                                          \
+                                    "ldrd r4, r6, [r0, #8]\n\t"  /* out and n */                \
+                                    "ldrd r5, r8, [r0, #16]\n\t" /* row and next */             \
                          placed "add r4, r4, r8\n\t"                                            \
-                         "subs r6, r6, #1\n\t"                                                  \
-                         "strd r4, r6, [r0, #8]\n\t"                                            \
-                         "ldr r3, [r0, #24]\n\t" /* skip */                                     \
-                         "add r2, r2, r3\n\t"                                                   \
-                         "bne 2b\n\t"                                                           \
-                         "pop {r0}"                                                             \
+                                    "subs r6, r6, #1\n\t"                                       \
+                                    "strd r4, r6, [r0, #8]\n\t"                                 \
+                                    "ldr r3, [r0, #24]\n\t" /* skip */                          \
+                                    "add r2, r2, r3\n\t"                                        \
+                                    "bne 2b\n\t"                                                \
+                                    "pop {r0}"                                                  \
                          : "+r"(with), "+r"(at)                                                 \
                          :                                                                      \
                          : "r1", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", \
@@ -237,7 +245,8 @@ static void run_columns(const uint32_t *panel, const uint32_t *end, size_t rows,
                 n,
                 4 * to->row,
                 4 * to->col,
-                step - (bytes ? 4 * blocks : 4 * BLOCK * blocks)};
+                step - (bytes ? 4 * blocks : 4 * BLOCK * blocks),
+                (size_t)blocks & 1};
     if (n == 0) {
         return;
     }
