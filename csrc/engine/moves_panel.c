@@ -13,8 +13,8 @@ static bool is_one(const qfw_operand *t, ptrdiff_t at)
 static bool move_row(qfw_step_rows *s, ptrdiff_t o, qfw_panel_row *r)
 {
     const ptrdiff_t at_w = s->param->scales == 1 ? 0 : o, at_v = s->state->scales == 1 ? 0 : o;
-    if (is_one(s->param, at_w) || is_one(s->state, at_v)) {
-        return false;
+    if (is_one(s->param, at_w) || is_one(s->state, at_v)) { /* which may have no range yet */
+        qfw_begin_row(s, at_w, at_v, qfw_panel_largest(r));
     }
     qfw_pace of_m, of_v;
     qfw_paces_of(s, at_w, at_v, &of_m, &of_v);

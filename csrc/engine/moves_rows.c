@@ -270,6 +270,16 @@ void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits)
     move_weights(s, o, bits >= 0, &r);
 }
 
+void qfw_begin_row(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, uint32_t most)
+{
+    if (is_without_range(s->param, at_w)) {
+        start(s, s->param, at_w, most, s->step_g);
+    }
+    if (is_without_range(s->state, at_v)) {
+        start(s, s->state, at_v, most, s->v->state_g);
+    }
+}
+
 void qfw_paces_of(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, qfw_pace *of_m,
                   qfw_pace *of_v)
 {

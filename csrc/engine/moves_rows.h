@@ -53,6 +53,9 @@ void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x);
 /* Row o by sums, -2^bits <= sums[i] < 2^bits; bits < 0: they all are 0, and are not read. */
 void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
 
+/* Begins scales that have no range by the largest sum of a row. */
+void qfw_begin_row(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, uint32_t most);
+
 /* The slopes of a row whose scales, `at_w` and `at_v`, have a range; it has an error and a state. */
 void qfw_paces_of(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, qfw_pace *of_m,
                   qfw_pace *of_v);

@@ -43,6 +43,9 @@ static inline uint32_t qfw_panel_sum(const uint32_t *codes)
     return dsp_apart(codes[1] ^ middle, middle, dsp_apart(codes[0] ^ middle, middle, 0));
 }
 
+/* The largest magnitude of the row's sums; writes r->sums. */
+uint32_t qfw_panel_largest(const qfw_panel_row *r);
+
 /* What qfw_move_both does and returns, by the sums of codes and columns; negative, and only r->sums is
  * written: it does not take these slopes. */
 int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_pace *of_m, const qfw_pace *of_v);
@@ -68,6 +71,12 @@ static inline void qfw_panel_codes(const int8_t *e, size_t out, size_t terms, ui
 static inline uint32_t qfw_panel_sum(const uint32_t *codes)
 {
     (void)codes;
+    return 0;
+}
+
+static inline uint32_t qfw_panel_largest(const qfw_panel_row *r)
+{
+    (void)r;
     return 0;
 }
 

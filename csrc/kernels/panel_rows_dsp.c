@@ -3,6 +3,9 @@
 
 #if defined(__ARM_FEATURE_DSP)
 
+/* How far the codes of a panel are moved up, and those that meet it at most. */
+enum { OF_PANEL = 8, OF_CODES = 8 };
+
 /* ---- the panel ---- */
 
 /* Four rows of x at four columns: the words of each column that are theirs. */
@@ -108,6 +111,14 @@ static __attribute__((noinline)) void sum_columns(const uint32_t *panel, int32_t
                      : "+r"(x), "+r"(to), "+r"(by)
                      : "r"(stop)
                      : "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc");
+}
+
+/* Sums of 8 codes are below 2^17, and 2^8 times that. */
+uint32_t qfw_panel_largest(const qfw_panel_row *r)
+{
+    const factors f = factors_of(r->codes, 0);
+    sum_columns(r->panel, r->sums, r->sums + r->n, &f);
+    return qfw_absmax_s32_dsp(r->sums, r->n) >> OF_PANEL;
 }
 
 /* ---- codes ---- */
@@ -257,7 +268,6 @@ static uint32_t move_blocks(const qfw_panel_row *r, const qfw_pace *of_m, const 
 /* |sum| < 2^bits, and so are parts of it: 2^up times them are within an int32. */
 int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_pace *of_m, const qfw_pace *of_v)
 {
-    enum { OF_PANEL = 8, OF_CODES = 8 };
     const int32_t bits = 8 + qfw_msb64(r->all), room = 31 - bits;
     const int32_t up = room < OF_PANEL + OF_CODES ? room : OF_PANEL + OF_CODES;
     pace p;

@@ -31,7 +31,7 @@ static bool check_row(source *s, unsigned number)
     static uint32_t panel[MOST * QFW_PANEL_WORDS];
     static int32_t sums[2][MOST];
     const size_t o = number % (OUT - 3), at = o + below(s, 4); /* of four, and the row */
-    uint32_t four[8], all = 0;
+    uint32_t four[8], all = 0, most = 0;
     fill(s, e, OUT * terms, below(s, 2));
     fill(s, x + off, n * terms, 0);
     fill(s, m[0] + off, n, 0);
@@ -46,6 +46,7 @@ static bool check_row(source *s, unsigned number)
         for (size_t k = 0; k < terms; k++) {
             sums[0][i] += e[k * OUT + at] * x[off + k * n + i];
         }
+        most = qfw_abs32(sums[0][i]) > most ? qfw_abs32(sums[0][i]) : most;
     }
     for (size_t k = 0; k < terms; k++) {
         all += qfw_abs32(e[k * OUT + at]);
@@ -62,6 +63,7 @@ static bool check_row(source *s, unsigned number)
     qfw_panel_codes(e + o, OUT, terms, four);
     const uint32_t *codes = four + 2 * (at - o), told = qfw_panel_sum(codes);
     const qfw_panel_row r = {m[0] + off, v[0] + off, sums[1], panel, codes, told, first, n};
+    report_check(qfw_panel_largest(&r) == most, number, "the largest sum");
     const int32_t out = qfw_move_by_panel(&r, &of_m, &of_v);
     if (out >= 0) {
         qfw_row by = {NULL, sums[0], v[1] + off, n, first, 0, bits};
