@@ -8,22 +8,20 @@ static bool is_one(const qfw_operand *t, ptrdiff_t at)
     return qfw_bits_f32(t->t.scale[at]) == QFW_F32_ONE;
 }
 
-/* Row o, whose codes and their size are there, and not 0. False: it has to be moved by sums; a scale of 1 may have no
- * range yet. */
+/* Row o, whose codes and their size are there, and not 0. False: it has to be moved by sums. */
 static bool move_row(qfw_step_rows *s, ptrdiff_t o, qfw_panel_row *r)
 {
-    const ptrdiff_t at_w = s->param->scales == 1 ? 0 : o, at_v = s->state->scales == 1 ? 0 : o;
-    if (is_one(s->param, at_w) || is_one(s->state, at_v)) { /* which may have no range yet */
-        qfw_begin_row(s, at_w, at_v, qfw_panel_largest(r));
+    qfw_panel_slopes of;
+    if (is_one(s->param, o) || is_one(s->state, o)) { /* which may have no range yet */
+        qfw_begin_row(s, o, qfw_panel_largest(r));
     }
-    qfw_pace of_m, of_v;
-    qfw_paces_of(s, at_w, at_v, &of_m, &of_v);
+    qfw_row_slopes(s, o, &of.g, &of.v, &of.g_v);
     r->first = o * s->row;
     r->m = (int8_t *)s->param->t.codes + r->first;
     r->v = (int8_t *)s->state->t.codes + r->first;
-    const int32_t out = qfw_move_by_panel(r, &of_m, &of_v);
+    const int32_t out = qfw_move_by_panel(r, &of);
     if (out > 0) {
-        qfw_flag_row(s, at_w, at_v, (uint32_t)out);
+        qfw_flag_row(s, o, (uint32_t)out);
     }
     return out >= 0;
 }
@@ -33,25 +31,29 @@ bool qfw_move_panel(qfw_step_rows *s, const int8_t *e, const int8_t *x, size_t t
 {
     const size_t n = (size_t)s->row, rows = (size_t)s->rows;
     if (!QFW_HAS_STATE || s->state == NULL || !qfw_takes_panel(rows, n, terms) ||
-        words < (1 + QFW_PANEL_WORDS) * n) {
+        words < (1 + QFW_PANEL_WORDS) * n || s->param->scales != s->rows ||
+        s->state->scales != s->rows) {
         return false;
     }
-    uint32_t *panel = (uint32_t *)room + n,
-             codes[8]; /* of four rows, the last ones begin earlier */
-    qfw_panel_row r = {NULL, NULL, room, panel, codes, 0, 0, n};
+    uint32_t *panel = (uint32_t *)room + n, codes[8]; /* of four rows */
+    qfw_panel_row r = {NULL, NULL, NULL, 0, 0, n, room, panel, s->key, s->v->key, 0};
+    if (!qfw_panel_own(&r, s->v->own)) {
+        return false;
+    }
     qfw_fill_panel(x, n, terms, panel);
     for (size_t o = 0; o < rows; o++) {
-        const size_t first = rows - 4 < o / 4 * 4 ? rows - 4 : o / 4 * 4;
-        if (o % 4 == 0) {
+        if (o % 4 == 0) { /* the last four begin earlier */
+            const size_t first = rows - o < 4 ? rows - 4 : o;
             qfw_panel_codes(e + first, rows, terms, codes);
+            r.codes = codes + 2 * (o - first);
         }
-        r.codes = codes + 2 * (o - first);
         r.all = qfw_panel_sum(r.codes);
         if (r.all == 0) {
             qfw_move_sums(s, (ptrdiff_t)o, room, -1);
         } else if (!move_row(s, (ptrdiff_t)o, &r)) {
             qfw_move_summed(s, (ptrdiff_t)o, e, x, terms, room);
         }
+        r.codes += 2;
     }
     return true;
 }

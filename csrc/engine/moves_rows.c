@@ -270,30 +270,28 @@ void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits)
     move_weights(s, o, bits >= 0, &r);
 }
 
-void qfw_begin_row(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, uint32_t most)
+void qfw_begin_row(const qfw_step_rows *s, ptrdiff_t o, uint32_t most)
 {
-    if (is_without_range(s->param, at_w)) {
-        start(s, s->param, at_w, most, s->step_g);
+    if (is_without_range(s->param, o)) {
+        start(s, s->param, o, most, s->step_g);
     }
-    if (is_without_range(s->state, at_v)) {
-        start(s, s->state, at_v, most, s->v->state_g);
+    if (is_without_range(s->state, o)) {
+        start(s, s->state, o, most, s->v->state_g);
     }
 }
 
-void qfw_paces_of(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, qfw_pace *of_m,
-                  qfw_pace *of_v)
+void qfw_row_slopes(const qfw_step_rows *s, ptrdiff_t o, qfw_slope *g, qfw_slope *v, qfw_slope *g_v)
 {
-    const float s_w = s->param->t.scale[at_w], s_v = s->state->t.scale[at_v];
-    const qfw_pace m = {slope_of(s->of_param, s_w), slope_of(by_state(s, s_v), s_w), &s->key};
-    const qfw_pace v = {slope_of(s->v->of_state, s_v), s->v->own, &s->v->key};
-    *of_m = m;
-    *of_v = v;
+    const float s_w = s->param->t.scale[o], s_v = s->state->t.scale[o];
+    *g = slope_of(s->of_param, s_w);
+    *v = slope_of(by_state(s, s_v), s_w);
+    *g_v = slope_of(s->v->of_state, s_v);
 }
 
-void qfw_flag_row(qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, uint32_t out)
+void qfw_flag_row(qfw_step_rows *s, ptrdiff_t o, uint32_t out)
 {
-    flag(s, at_w, out & 1u);
-    flag(s, s->param->scales + at_v, out >> 1);
+    flag(s, o, out & 1u);
+    flag(s, s->param->scales + o, out >> 1);
 }
 
 /* ---- biases ---- */

@@ -53,15 +53,13 @@ void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x);
 /* Row o by sums, -2^bits <= sums[i] < 2^bits; bits < 0: they all are 0, and are not read. */
 void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
 
-/* Begins scales that have no range by the largest sum of a row. */
-void qfw_begin_row(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, uint32_t most);
-
-/* The slopes of a row whose scales, `at_w` and `at_v`, have a range; it has an error and a state. */
-void qfw_paces_of(const qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, qfw_pace *of_m,
-                  qfw_pace *of_v);
-
-/* What qfw_move_both told of them. */
-void qfw_flag_row(qfw_step_rows *s, ptrdiff_t at_w, ptrdiff_t at_v, uint32_t out);
+/* Of row o, where each has a scale of its own: begins scales that have no range by the row's largest sum; the
+ * slopes of the sums and of the state in the weights, and of the sums in the state, in that order; marks what
+ * qfw_move_both told. */
+void qfw_begin_row(const qfw_step_rows *s, ptrdiff_t o, uint32_t most);
+void qfw_row_slopes(const qfw_step_rows *s, ptrdiff_t o, qfw_slope *g, qfw_slope *v,
+                    qfw_slope *g_v);
+void qfw_flag_row(qfw_step_rows *s, ptrdiff_t o, uint32_t out);
 
 /* All biases, by errors or (e NULL) sums of them. */
 void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums);

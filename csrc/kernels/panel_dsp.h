@@ -55,20 +55,28 @@ static inline void block_across(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t 
     to[7] = dsp_highs(o1, o3);
 }
 
-/* Four rows of bytes side by side, their terms `term` apart. */
-static void fill_across(const int8_t *x, size_t term, size_t terms, uint32_t *to)
+/* Four rows of bytes side by side, their terms `term` apart; in order: {0, 1} and {2, 3} of each four terms
+ * are a word. */
+QFW_ALWAYS_INLINE void fill_rows(const int8_t *x, size_t term, size_t terms, const bool in_order,
+                                 uint32_t *to)
 {
     for (; terms >= 4; terms -= 4, to += BLOCK) {
         const uint32_t w0 = dsp_word(x), w1 = dsp_word(x + term);
         x += 2 * term;
         const uint32_t w2 = dsp_word(x), w3 = dsp_word(x + term);
         x += 2 * term;
-        block_across(w0, w1, w2, w3, to);
+        block_across(w0, in_order ? w2 : w1, in_order ? w1 : w2, w3, to);
     }
     if (terms != 0) {
-        block_across(dsp_word(x), terms > 1 ? dsp_word(x + term) : 0,
-                     terms > 2 ? dsp_word(x + 2 * term) : 0, 0, to);
+        const uint32_t w0 = dsp_word(x), w1 = terms > 1 ? dsp_word(x + term) : 0;
+        const uint32_t w2 = terms > 2 ? dsp_word(x + 2 * term) : 0;
+        block_across(w0, in_order ? w2 : w1, in_order ? w1 : w2, 0, to);
     }
+}
+
+static void fill_across(const int8_t *x, size_t term, size_t terms, uint32_t *to)
+{
+    fill_rows(x, term, terms, false, to);
 }
 
 /* One row of bytes, or of 16 bits, whose terms lie in order. */
@@ -158,11 +166,15 @@ typedef struct {
     size_t odd;       /* not 0: so is the number of blocks */
 } course;
 
-/* What a block of the panel meets: bytes that lie in order, or one row of another panel. */
+/* What a block of the panel meets: bytes that lie in order, numbers of 16 bits that do, or one row of another
+ * panel. */
 #define NEXT_BYTES         \
     "ldr lr, [r2], #4\n\t" \
     "sxtb16 r0, lr\n\t"    \
     "sxtb16 lr, lr, ror #8\n\t"
+#define NEXT_HALVES        \
+    "ldr r0, [r2], #4\n\t" \
+    "ldr lr, [r2], #4\n\t"
 #define NEXT_PANEL "ldrd r0, lr, [r2], #32\n\t"
 
 #define WRITTEN                  \
@@ -231,6 +243,7 @@ typedef struct {
 
 COURSE(write_bytes, NEXT_BYTES, WRITTEN)
 COURSE(add_bytes, NEXT_BYTES, ADDED)
+COURSE(write_halves, NEXT_HALVES, WRITTEN)
 COURSE(write_panel, NEXT_PANEL, WRITTEN)
 COURSE(add_panel, NEXT_PANEL, ADDED)
 

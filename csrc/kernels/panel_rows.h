@@ -10,16 +10,23 @@
  * {x[4], x[6]} and {x[5], x[7]}, 2^8 times each. */
 enum { QFW_PANEL_TERMS = 8, QFW_PANEL_WORDS = 4 };
 
-/* A row of weights and its state. */
+/* A row of weights and its state; what does not change from row to row. */
 typedef struct {
     int8_t *m, *v;
-    int32_t *sums;         /* room for n */
-    const uint32_t *panel; /* of n columns */
     const uint32_t *codes; /* two words, as qfw_panel_codes makes them */
     uint32_t all;          /* qfw_panel_sum of them, not 0 */
     ptrdiff_t first;       /* the first element's number, a multiple of 4 */
     size_t n;              /* a multiple of 4 */
+    int32_t *sums;         /* room for n */
+    const uint32_t *panel; /* of n columns */
+    qfw_key key, key_v;
+    int32_t own; /* of qfw_panel_own */
 } qfw_panel_row;
+
+/* Of the sums and of the state in the weights, of the sums in the state. */
+typedef struct {
+    qfw_slope g, v, g_v;
+} qfw_panel_slopes;
 
 #if defined(__ARM_FEATURE_DSP)
 
@@ -46,9 +53,12 @@ static inline uint32_t qfw_panel_sum(const uint32_t *codes)
 /* The largest magnitude of the row's sums; writes r->sums. */
 uint32_t qfw_panel_largest(const qfw_panel_row *r);
 
+/* The slope of a state in itself; false: a panel does not take it. */
+bool qfw_panel_own(qfw_panel_row *r, qfw_slope own);
+
 /* What qfw_move_both does and returns, by the sums of codes and columns; negative, and only r->sums is
  * written: it does not take these slopes. */
-int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_pace *of_m, const qfw_pace *of_v);
+int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_panel_slopes *of);
 
 #else
 
@@ -80,10 +90,15 @@ static inline uint32_t qfw_panel_largest(const qfw_panel_row *r)
     return 0;
 }
 
-static inline int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_pace *of_m,
-                                        const qfw_pace *of_v)
+static inline bool qfw_panel_own(qfw_panel_row *r, qfw_slope own)
 {
-    (void)r, (void)of_m, (void)of_v;
+    (void)r, (void)own;
+    return false;
+}
+
+static inline int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_panel_slopes *of)
+{
+    (void)r, (void)of;
     return -1;
 }
 

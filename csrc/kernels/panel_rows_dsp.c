@@ -227,24 +227,36 @@ static __attribute__((noinline)) void move_fours(ptrdiff_t to_m, int8_t *v, cons
  * sums and 2^26 of codes, so that steps are bytes. */
 enum { MOST_G = 25, MOST_MU = 26, MOST = 28 };
 
-/* 2^8 mu, as codes of a state are multiplied; terms of at most 2^most. mu < 2^16. */
+/* mu < 2^16 of a slope that is not 0; 0 has the least lift. */
+QFW_ALWAYS_INLINE uint32_t mu_of(qfw_slope slope)
+{
+    return (slope >> 8 & 0x7FFFu) | 0x8000u;
+}
+
+/* 2^8 mu, as codes of a state are multiplied; terms of at most 2^most. */
 QFW_ALWAYS_INLINE bool find_mu(qfw_slope v, int32_t most, int32_t *to)
 {
-    const int32_t left = v == 0 ? 0 : 8 + moved_lift(v);
-    *to = (int32_t)((uint32_t)moved_mu(v) << (left & 31));
+    const int32_t left = 8 + moved_lift(v);
+    *to = (int32_t)(mu_of(v) << (left & 31));
     return (uint32_t)left <= (uint32_t)(most - 15);
 }
 
-/* What 2^up times a sum is multiplied by, so that the high word is its term: 0 <= g < 2^31. */
-QFW_ALWAYS_INLINE bool find_g(qfw_slope g, int32_t up, int32_t bits, int32_t most, int32_t *to)
+bool qfw_panel_own(qfw_panel_row *r, qfw_slope own)
 {
-    const int32_t left = 32 + moved_lift(g) - up;
-    *to = (int32_t)((uint32_t)moved_mu(g) << (left & 31));
-    return (uint32_t)left <= 15 && bits + 16 + moved_lift(g) <= most;
+    return find_mu(own, MOST, &r->own);
 }
 
-static uint32_t move_blocks(const qfw_panel_row *r, const qfw_pace *of_m, const qfw_pace *of_v,
-                            pace *p)
+/* The two words of a block, of both. */
+static void draw_words(const qfw_panel_row *r, ptrdiff_t at, pace *p)
+{
+    const qfw_words w = moved_words(&r->key, at), w_v = moved_words(&r->key_v, at);
+    p->u = w.u;
+    p->step = w.step;
+    p->u_v = w_v.u;
+    p->step_v = w_v.step;
+}
+
+static uint32_t move_blocks(const qfw_panel_row *r, pace *p)
 {
     const int32_t *sums = r->sums;
     const ptrdiff_t to_m = (ptrdiff_t)((uintptr_t)r->m - (uintptr_t)r->v);
@@ -253,31 +265,33 @@ static uint32_t move_blocks(const qfw_panel_row *r, const qfw_pace *of_m, const 
     p->out = 0;
     dsp_clear_flag();
     for (size_t left = r->n, n; left > 0; left -= n, at += (ptrdiff_t)n, v += n, sums += n) {
-        const qfw_words w = moved_words(of_m->key, at), w_v = moved_words(of_v->key, at);
+        draw_words(r, at, p);
         n = moved_count(at, left);
-        p->u = w.u;
-        p->step = w.step;
-        p->u_v = w_v.u;
-        p->step_v = w_v.step;
         p->end = v + n;
         move_fours(to_m, v, sums, p);
     }
     return (p->out != 0 ? 1u : 0u) | dsp_flag() << 1;
 }
 
-/* |sum| < 2^bits, and so are parts of it: 2^up times them are within an int32. */
-int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_pace *of_m, const qfw_pace *of_v)
+/* |sum| < 2^bits, and so are parts of it: 2^up times them are within an int32. What they are multiplied by
+ * then, so that the high word is a term, is below 2^31. */
+int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_panel_slopes *of)
 {
     const int32_t bits = 8 + qfw_msb64(r->all), room = 31 - bits;
     const int32_t up = room < OF_PANEL + OF_CODES ? room : OF_PANEL + OF_CODES;
+    const int32_t lift = moved_lift(of->g), lift_v = moved_lift(of->g_v);
+    const int32_t left = 32 + lift - up, left_v = 32 + lift_v - up;
     pace p;
-    if (up < OF_PANEL || !find_mu(of_m->v, MOST_MU, &p.mu) || !find_mu(of_v->v, MOST, &p.mu_v) ||
-        !find_g(of_m->g, up, bits, MOST_G, &p.g) || !find_g(of_v->g, up, bits, MOST, &p.g_v)) {
+    p.g = (int32_t)(mu_of(of->g) << (left & 31));
+    p.g_v = (int32_t)(mu_of(of->g_v) << (left_v & 31));
+    p.mu_v = r->own;
+    if (up < OF_PANEL || (uint32_t)left > 15 || (uint32_t)left_v > 15 ||
+        bits + 16 + lift > MOST_G || bits + 16 + lift_v > MOST || !find_mu(of->v, MOST_MU, &p.mu)) {
         return -1;
     }
     const factors f = factors_of(r->codes, (uint32_t)(up - OF_PANEL));
     sum_columns(r->panel, r->sums, r->sums + r->n, &f);
-    return (int32_t)move_blocks(r, of_m, of_v, &p);
+    return (int32_t)move_blocks(r, &p);
 }
 
 #else
