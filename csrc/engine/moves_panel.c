@@ -13,7 +13,9 @@ static bool move_row(qfw_step_rows *s, ptrdiff_t o, qfw_panel_row *r)
 {
     qfw_panel_slopes of;
     if (is_one(s->param, o) || is_one(s->state, o)) { /* which may have no range yet */
-        qfw_begin_row(s, o, qfw_panel_largest(r));
+        const uint32_t most = qfw_panel_largest(r);
+        qfw_begin_scale(s, s->param, o, most, s->step_g);
+        qfw_begin_scale(s, s->state, o, most, s->v->state_g);
     }
     qfw_row_slopes(s, o, &of.g, &of.v, &of.g_v);
     r->first = o * s->row;
