@@ -8,6 +8,40 @@ static bool is_one(const qfw_operand *t, ptrdiff_t at)
     return qfw_bits_f32(t->t.scale[at]) == QFW_F32_ONE;
 }
 
+/* The slope top / to, that of qfw_soft_div_upper without its ends: a slope of which `lift` is not far from
+ * 0, so that it is a normal number, and top not 0. False: it is close to the next one. */
+static inline bool find_slope(float top, float to, qfw_panel_slope *s)
+{
+    if (!QFW_SOFT_FLOAT) {
+        *s = qfw_panel_slope_of(qfw_bits_f32(qfw_coef_div(top, to)));
+        return true;
+    }
+    const uint32_t x = qfw_bits_f32(top), y = qfw_bits_f32(to), by = qfw_mantissa(y);
+    uint32_t rest = qfw_mantissa(x) - by;
+    int32_t lift = (int32_t)(x >> 23) - (int32_t)(y >> 23) + 5; /* 127 - 122 */
+    if (rest >> 31 != 0) {
+        rest += qfw_mantissa(x);
+        lift--;
+    }
+    const uint32_t upper = (rest << 7) / by, second = (rest << 7) - upper * by;
+    const uint32_t lower = (second << 8) / by, left = (second << 8) - lower * by;
+    s->mu = 0x8000u + (upper << 8 | lower);
+    s->lift = lift;
+    return by - left > by >> 9;
+}
+
+/* step_v times a scale of the state; false: it is no normal number. */
+static inline bool find_by_state(const qfw_state_rows *of, float s_v, float *to)
+{
+    if (!QFW_SOFT_FLOAT) {
+        *to = qfw_coef_mul(of->step_v, s_v);
+        return qfw_bits_f32(*to) != 0;
+    }
+    uint32_t exp;
+    *to = qfw_from_bits_f32(qfw_soft_times(of->soft_v, qfw_bits_f32(s_v), &exp));
+    return exp <= 252;
+}
+
 /* Row o, whose codes and their size are there, and not 0. False: it has to be moved by sums. */
 static bool move_row(qfw_step_rows *s, ptrdiff_t o, qfw_panel_row *r)
 {
@@ -17,13 +51,18 @@ static bool move_row(qfw_step_rows *s, ptrdiff_t o, qfw_panel_row *r)
         qfw_begin_scale(s, s->param, o, most, s->step_g);
         qfw_begin_scale(s, s->state, o, most, s->v->state_g);
     }
-    qfw_row_slopes(s, o, &of.g, &of.v, &of.g_v);
+    const float s_w = s->param->t.scale[o], s_v = s->state->t.scale[o];
+    float by_v;
+    if (!find_by_state(s->v, s_v, &by_v) || !find_slope(s->of_param, s_w, &of.g) ||
+        !find_slope(by_v, s_w, &of.v) || !find_slope(s->v->of_state, s_v, &of.g_v)) {
+        return false;
+    }
     r->first = o * s->row;
     r->m = (int8_t *)s->param->t.codes + r->first;
     r->v = (int8_t *)s->state->t.codes + r->first;
     const int32_t out = qfw_move_by_panel(r, &of);
     if (out > 0) {
-        qfw_flag_row(s, o, (uint32_t)out);
+        qfw_flag_both(s, o, (uint32_t)out);
     }
     return out >= 0;
 }
@@ -39,7 +78,9 @@ bool qfw_move_panel(qfw_step_rows *s, const int8_t *e, const int8_t *x, size_t t
     }
     uint32_t *panel = (uint32_t *)room + n, codes[8]; /* of four rows */
     qfw_panel_row r = {NULL, NULL, NULL, 0, 0, n, room, panel, s->key, s->v->key, 0};
-    if (!qfw_panel_own(&r, s->v->own)) {
+    const bool some = qfw_bits_f32(s->v->step_v) != 0 && qfw_bits_f32(s->of_param) != 0 &&
+                      qfw_bits_f32(s->v->of_state) != 0;
+    if (!some || !qfw_panel_own(&r, qfw_panel_slope_of(s->v->own))) {
         return false;
     }
     qfw_fill_panel(x, n, terms, panel);

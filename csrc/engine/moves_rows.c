@@ -278,15 +278,7 @@ void qfw_begin_scale(const qfw_step_rows *s, const qfw_operand *t, ptrdiff_t at,
     }
 }
 
-void qfw_row_slopes(const qfw_step_rows *s, ptrdiff_t o, qfw_slope *g, qfw_slope *v, qfw_slope *g_v)
-{
-    const float s_w = s->param->t.scale[o], s_v = s->state->t.scale[o];
-    *g = slope_of(s->of_param, s_w);
-    *v = slope_of(by_state(s, s_v), s_w);
-    *g_v = slope_of(s->v->of_state, s_v);
-}
-
-void qfw_flag_row(qfw_step_rows *s, ptrdiff_t o, uint32_t out)
+void qfw_flag_both(qfw_step_rows *s, ptrdiff_t o, uint32_t out)
 {
     flag(s, o, out & 1u);
     flag(s, s->param->scales + o, out >> 1);

@@ -58,11 +58,8 @@ void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
 void qfw_begin_scale(const qfw_step_rows *s, const qfw_operand *t, ptrdiff_t at, uint32_t most,
                      float c);
 
-/* Of row o, where each has a scale of its own: the slopes of the sums and of the state in the weights, and of
- * the sums in the state, in that order; marks what qfw_move_both told. */
-void qfw_row_slopes(const qfw_step_rows *s, ptrdiff_t o, qfw_slope *g, qfw_slope *v,
-                    qfw_slope *g_v);
-void qfw_flag_row(qfw_step_rows *s, ptrdiff_t o, uint32_t out);
+/* Marks what qfw_move_both told of row o, where each has a scale of its own. */
+void qfw_flag_both(qfw_step_rows *s, ptrdiff_t o, uint32_t out);
 
 /* All biases, by errors or (e NULL) sums of them. */
 void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums);

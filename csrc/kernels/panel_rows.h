@@ -23,10 +23,23 @@ typedef struct {
     int32_t own; /* of qfw_panel_own */
 } qfw_panel_row;
 
+/* A slope, but 0: 2^15 <= mu < 2^16 in steps of 2^-20 moved up by `lift`, as moved_mu and moved_lift have
+ * them. */
+typedef struct {
+    uint32_t mu;
+    int32_t lift;
+} qfw_panel_slope;
+
 /* Of the sums and of the state in the weights, of the sums in the state. */
 typedef struct {
-    qfw_slope g, v, g_v;
+    qfw_panel_slope g, v, g_v;
 } qfw_panel_slopes;
+
+static inline qfw_panel_slope qfw_panel_slope_of(qfw_slope slope)
+{
+    const qfw_panel_slope s = {(uint32_t)moved_mu(slope), moved_lift(slope)};
+    return s;
+}
 
 #if defined(__ARM_FEATURE_DSP)
 
@@ -54,7 +67,7 @@ static inline uint32_t qfw_panel_sum(const uint32_t *codes)
 uint32_t qfw_panel_largest(const qfw_panel_row *r);
 
 /* The slope of a state in itself; false: a panel does not take it. */
-bool qfw_panel_own(qfw_panel_row *r, qfw_slope own);
+bool qfw_panel_own(qfw_panel_row *r, qfw_panel_slope own);
 
 /* What qfw_move_both does and returns, by the sums of codes and columns; negative, and only r->sums is
  * written: it does not take these slopes. */
@@ -90,7 +103,7 @@ static inline uint32_t qfw_panel_largest(const qfw_panel_row *r)
     return 0;
 }
 
-static inline bool qfw_panel_own(qfw_panel_row *r, qfw_slope own)
+static inline bool qfw_panel_own(qfw_panel_row *r, qfw_panel_slope own)
 {
     (void)r, (void)own;
     return false;

@@ -227,33 +227,43 @@ static __attribute__((noinline)) void move_fours(ptrdiff_t to_m, int8_t *v, cons
  * sums and 2^26 of codes, so that steps are bytes. */
 enum { MOST_G = 25, MOST_MU = 26, MOST = 28 };
 
-/* mu < 2^16 of a slope that is not 0; 0 has the least lift. */
-QFW_ALWAYS_INLINE uint32_t mu_of(qfw_slope slope)
-{
-    return (slope >> 8 & 0x7FFFu) | 0x8000u;
-}
-
 /* 2^8 mu, as codes of a state are multiplied; terms of at most 2^most. */
-QFW_ALWAYS_INLINE bool find_mu(qfw_slope v, int32_t most, int32_t *to)
+QFW_ALWAYS_INLINE bool find_mu(qfw_panel_slope v, int32_t most, int32_t *to)
 {
-    const int32_t left = 8 + moved_lift(v);
-    *to = (int32_t)(mu_of(v) << (left & 31));
+    const int32_t left = 8 + v.lift;
+    *to = (int32_t)(v.mu << (left & 31));
     return (uint32_t)left <= (uint32_t)(most - 15);
 }
 
-bool qfw_panel_own(qfw_panel_row *r, qfw_slope own)
+bool qfw_panel_own(qfw_panel_row *r, qfw_panel_slope own)
 {
     return find_mu(own, MOST, &r->own);
 }
 
-/* The two words of a block, of both. */
-static void draw_words(const qfw_panel_row *r, ptrdiff_t at, pace *p)
+/* qfw_draw of two numbers at a time: `at` is the first's times the constant of its own. */
+QFW_ALWAYS_INLINE qfw_draw_pair draw_pair(const qfw_key *key, uint32_t at, uint32_t m, uint32_t m2)
 {
-    const qfw_words w = moved_words(&r->key, at), w_v = moved_words(&r->key_v, at);
-    p->u = w.u;
-    p->step = w.step;
-    p->u_v = w_v.u;
-    p->step_v = w_v.step;
+    uint32_t x = key->k0 + at, y = x + 0x9E3779B9u;
+    x = (x ^ x >> 16) * m;
+    y = (y ^ y >> 16) * m;
+    x = ((x ^ x >> 15) + key->k1) * m2;
+    y = ((y ^ y >> 15) + key->k1) * m2;
+    const qfw_draw_pair d = {x ^ x >> 16, (y ^ y >> 16) | 1u};
+    return d;
+}
+
+/* The words of element `at`, of both: qfw_words_at. */
+static inline void draw_words(const qfw_panel_row *r, ptrdiff_t at, pace *p)
+{
+    const uint32_t in = (uint32_t)at & 31u, twice = (uint32_t)at >> 5 << 1;
+    uint32_t m = 0x7feb352du, m2 = 0x846ca68bu;
+    __asm__("" : "+r"(m), "+r"(m2)); /* else one is made of the other, again and again */
+    const qfw_draw_pair w = draw_pair(&r->key, twice * 0x9E3779B9u, m, m2);
+    const qfw_draw_pair w_v = draw_pair(&r->key_v, twice * 0x9E3779B9u, m, m2);
+    p->u = w.a + in * w.b;
+    p->step = w.b;
+    p->u_v = w_v.a + in * w_v.b;
+    p->step_v = w_v.b;
 }
 
 static uint32_t move_blocks(const qfw_panel_row *r, pace *p)
@@ -279,11 +289,11 @@ int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_panel_slopes *of)
 {
     const int32_t bits = 8 + qfw_msb64(r->all), room = 31 - bits;
     const int32_t up = room < OF_PANEL + OF_CODES ? room : OF_PANEL + OF_CODES;
-    const int32_t lift = moved_lift(of->g), lift_v = moved_lift(of->g_v);
+    const int32_t lift = of->g.lift, lift_v = of->g_v.lift;
     const int32_t left = 32 + lift - up, left_v = 32 + lift_v - up;
     pace p;
-    p.g = (int32_t)(mu_of(of->g) << (left & 31));
-    p.g_v = (int32_t)(mu_of(of->g_v) << (left_v & 31));
+    p.g = (int32_t)(of->g.mu << (left & 31));
+    p.g_v = (int32_t)(of->g_v.mu << (left_v & 31));
     p.mu_v = r->own;
     if (up < OF_PANEL || (uint32_t)left > 15 || (uint32_t)left_v > 15 ||
         bits + 16 + lift > MOST_G || bits + 16 + lift_v > MOST || !find_mu(of->v, MOST_MU, &p.mu)) {

@@ -64,8 +64,9 @@ static bool check_row(source *s, unsigned number)
     const uint32_t *codes = four + 2 * (at - o), told = qfw_panel_sum(codes);
     qfw_panel_row r = {m[0] + off, v[0] + off, codes, told,  first, n,
                        sums[1],    panel,      key,   key_v, 0};
-    const bool own = qfw_panel_own(&r, of_v.v);
-    const qfw_panel_slopes of = {of_m.g, of_m.v, of_v.g};
+    const bool own = qfw_panel_own(&r, qfw_panel_slope_of(of_v.v));
+    const qfw_panel_slopes of = {qfw_panel_slope_of(of_m.g), qfw_panel_slope_of(of_m.v),
+                                 qfw_panel_slope_of(of_v.g)};
     report_check(qfw_panel_largest(&r) == most, number, "the largest sum");
     const int32_t out = own ? qfw_move_by_panel(&r, &of) : -1;
     if (out >= 0) {
