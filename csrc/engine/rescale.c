@@ -167,12 +167,9 @@ static void shift_plain(const qfw_operand *x, qfw_run run, const qfw_key *key)
 /* Plain int8: n codes halved, the first being number `first`. */
 static void halve_bytes(int8_t *m, ptrdiff_t first, ptrdiff_t n, const qfw_key *key)
 {
-    for (ptrdiff_t i = 0; i < n;) {
-        const ptrdiff_t end = i + (ptrdiff_t)moved_count(first + i, (size_t)(n - i));
-        qfw_words w = moved_words(key, first + i);
-        for (; i < end; i++, w.u = qfw_add32(w.u, w.step)) {
-            m[i] = (int8_t)((m[i] + (int32_t)(w.u >> 31)) >> 1);
-        }
+    for (ptrdiff_t i = 0, some; i < n; i += some) {
+        some = (ptrdiff_t)moved_count(first + i, (size_t)(n - i));
+        qfw_halve_codes(m + i, (size_t)some, moved_words(key, first + i));
     }
 }
 
@@ -354,11 +351,12 @@ void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t
     }
     qfw_key key;
     qfw_make_key(call->seed, step, x->plan->stream ^ OWN_KEY, &key);
+    const bool all = look || qfw_is_counted(x);
     for (ptrdiff_t i = 0; i < x->scales; i++) {
-        const float s = x->t.scale[i];
-        if (flags[i] == 0 && !look && !qfw_is_counted(x)) {
+        if (flags[i] == 0 && !all) {
             continue;
         }
+        const float s = x->t.scale[i];
         if (flags[i] != 0) {
             shift_codes(x, i, &key);
             const float twice = qfw_scale_lift(s, 1);

@@ -107,6 +107,26 @@ static unsigned check_biases(void)
     return number;
 }
 
+static unsigned check_halves(void)
+{
+    static int8_t m[40], own[40];
+    unsigned number = 0;
+    for (size_t n = 0; n <= 32; n++) {
+        for (size_t off = 0; off < 4; off++, number++) {
+            const qfw_words w = {number * 0x9E3779B9u, number * 0x7FEB352Du | 1u};
+            uint32_t u = w.u;
+            fill(m, sizeof m, number);
+            memcpy(own, m, sizeof m);
+            for (size_t i = 0; i < n; i++, u = qfw_add32(u, w.step)) {
+                own[off + i] = (int8_t)((own[off + i] + (int32_t)(u >> 31)) >> 1);
+            }
+            qfw_halve_codes(m + off, n, w);
+            report_check(memcmp(m, own, sizeof m) == 0, number, "codes that are halved");
+        }
+    }
+    return number;
+}
+
 /* Of a row: what it has, and the coefficients of its two terms. */
 typedef struct {
     size_t n;
@@ -263,6 +283,8 @@ int main(void)
     report_suite_end(check_sums());
     report_suite("biases");
     report_suite_end(check_biases());
+    report_suite("halves");
+    report_suite_end(check_halves());
     report_suite("moves");
     report_suite_end(check_moves());
     report_suite("lengths");
