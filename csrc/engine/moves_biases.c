@@ -1,20 +1,9 @@
 /* The integer step of a device's biases by sums, each with a state and its scale: what of it is short. Bits are
  * those of moves.c. */
-#include "engine/moves_rows.h"
+#include "engine/moves_panel.h"
 
 /* Bits that a step of Sym(8), of Sym(16) has more than its code. */
 enum { FRAC = 20, BIAS_FRAC = 12 };
-
-/* What a term's slope moves a product of 16 bits by. */
-static inline int32_t lift_of(qfw_slope k, int32_t frac)
-{
-    return (int32_t)(k >> 23) - 142 + frac;
-}
-
-static inline int32_t mu_of(qfw_slope k)
-{
-    return (int32_t)((k >> 8 & 0x7FFFu) | 0x8000u);
-}
 
 /* The term of a sum, |g| < 2^12: |g mu| < 2^28. Moved down it needs no clamp, and none up where that is at
  * most 2^28. False: it is another. A slope of 0 has the least lift. */
@@ -32,30 +21,34 @@ QFW_ALWAYS_INLINE bool sum_term(int32_t g, int32_t mu, int32_t lift, int32_t *to
 /* And that of a code of 8 bits: |v mu| <= 2^23. */
 enum { MOST_LIFT = 5 };
 
-/* What all biases share. */
+/* What all biases share: the slope of a sum; a code of the state is `own` times itself. */
 typedef struct {
-    qfw_soft_factor step_v;
-    float s_w, of_state;
-    int32_t mu_g, lift_g, own; /* a code of the state is own times itself */
+    const qfw_state_rows *v;
+    float s_w;
+    int32_t mu, lift, own;
 } shared;
+
+/* From steps of a state to those of a parameter. */
+enum { LESS = FRAC - BIAS_FRAC };
 
 /* Steps of both by the sum g and the state's code v, whose scale is s_v, without what rounds them. */
 QFW_ALWAYS_INLINE bool find_steps(const shared *of, int32_t g, int32_t v, float s_v, int32_t *y,
                                   int32_t *y_v)
 {
-    uint32_t exp;
-    const uint32_t top = qfw_soft_times(of->step_v, qfw_bits_f32(s_v), &exp);
-    const qfw_slope by_v =
-        exp <= 252 ? qfw_bits_f32(qfw_soft_div_upper(qfw_from_bits_f32(top), of->s_w)) : 0;
-    const qfw_slope by_g = qfw_bits_f32(qfw_soft_div_upper(of->of_state, s_v));
-    const int32_t lift = lift_of(by_v, BIAS_FRAC), up = lift > 0 ? lift : 0;
+    qfw_panel_slope by_v, by_g;
+    float top;
     int32_t of_g, of_g_v;
-    const bool fast = sum_term(g, of->mu_g, of->lift_g, &of_g) &&
-                      sum_term(g, mu_of(by_g), lift_of(by_g, FRAC), &of_g_v) && lift > -31 &&
-                      lift <= MOST_LIFT;
-    *y = of_g + ((v * mu_of(by_v) * (1 << (up & 7))) >> ((up - lift) & 31));
+    const bool fast = qfw_find_by_state(of->v, s_v, &top) && qfw_find_slope(top, of->s_w, &by_v) &&
+                      qfw_find_slope(of->v->of_state, s_v, &by_g) &&
+                      sum_term(g, of->mu, of->lift, &of_g) &&
+                      sum_term(g, (int32_t)by_g.mu, by_g.lift, &of_g_v);
+    if (!fast || by_v.lift - LESS <= -31 || by_v.lift - LESS > MOST_LIFT) {
+        return false;
+    }
+    const int32_t lift = by_v.lift - LESS, up = lift > 0 ? lift : 0;
+    *y = of_g + ((v * (int32_t)by_v.mu * (1 << up)) >> (up - lift));
     *y_v = of_g_v + v * of->own;
-    return fast;
+    return true;
 }
 
 /* Element i, which has a sum or a state. False: it moves as others do. */
@@ -81,12 +74,13 @@ bool qfw_move_short_biases(qfw_step_rows *s, const int32_t *sums, qfw_slope k, i
     if (!QFW_SOFT_FLOAT || !QFW_HAS_STATE || s->state == NULL || s->state->scales != s->rows) {
         return false;
     }
-    const int32_t lift = lift_of(s->v->own, FRAC);
-    if (qfw_bits_f32(s->v->step_v) == 0 || lift < 0 || lift > MOST_LIFT) {
+    const qfw_panel_slope own = qfw_panel_slope_of(s->v->own), g = qfw_panel_slope_of(k);
+    if (qfw_bits_f32(s->v->step_v) == 0 || qfw_bits_f32(s->v->of_state) == 0 || own.lift < 0 ||
+        own.lift > MOST_LIFT) {
         return false;
     }
-    const shared of = {s->v->soft_v, s->param->t.scale[0],  s->v->of_state,
-                       mu_of(k),     lift_of(k, BIAS_FRAC), mu_of(s->v->own) << lift};
+    const shared of = {s->v, s->param->t.scale[0], (int32_t)g.mu, g.lift - LESS,
+                       (int32_t)own.mu << own.lift};
     const float *s_v = s->state->t.scale;
     int16_t *m = s->param->t.codes;
     int8_t *v = s->state->t.codes;

@@ -1,45 +1,10 @@
 /* The integer step of a device by sums over some rows: the wire is brought into a panel once, and every row
  * of weights meets it. Bits are those of moves.c. */
 #include "engine/moves_panel.h"
-#include "kernels/panel_rows.h"
 
 static bool is_one(const qfw_operand *t, ptrdiff_t at)
 {
     return qfw_bits_f32(t->t.scale[at]) == QFW_F32_ONE;
-}
-
-/* The slope top / to, that of qfw_soft_div_upper without its ends: a slope of which `lift` is not far from
- * 0, so that it is a normal number, and top not 0. False: it is close to the next one. */
-static inline bool find_slope(float top, float to, qfw_panel_slope *s)
-{
-    if (!QFW_SOFT_FLOAT) {
-        *s = qfw_panel_slope_of(qfw_bits_f32(qfw_coef_div(top, to)));
-        return true;
-    }
-    const uint32_t x = qfw_bits_f32(top), y = qfw_bits_f32(to), by = qfw_mantissa(y);
-    uint32_t rest = qfw_mantissa(x) - by;
-    int32_t lift = (int32_t)(x >> 23) - (int32_t)(y >> 23) + 5; /* 127 - 122 */
-    if (rest >> 31 != 0) {
-        rest += qfw_mantissa(x);
-        lift--;
-    }
-    const uint32_t upper = (rest << 7) / by, second = (rest << 7) - upper * by;
-    const uint32_t lower = (second << 8) / by, left = (second << 8) - lower * by;
-    s->mu = 0x8000u + (upper << 8 | lower);
-    s->lift = lift;
-    return by - left > by >> 9;
-}
-
-/* step_v times a scale of the state; false: it is no normal number. */
-static inline bool find_by_state(const qfw_state_rows *of, float s_v, float *to)
-{
-    if (!QFW_SOFT_FLOAT) {
-        *to = qfw_coef_mul(of->step_v, s_v);
-        return qfw_bits_f32(*to) != 0;
-    }
-    uint32_t exp;
-    *to = qfw_from_bits_f32(qfw_soft_times(of->soft_v, qfw_bits_f32(s_v), &exp));
-    return exp <= 252;
 }
 
 /* Row o, whose codes and their size are there, and not 0. False: it has to be moved by sums. */
@@ -53,8 +18,8 @@ static bool move_row(qfw_step_rows *s, ptrdiff_t o, qfw_panel_row *r)
     }
     const float s_w = s->param->t.scale[o], s_v = s->state->t.scale[o];
     float by_v;
-    if (!find_by_state(s->v, s_v, &by_v) || !find_slope(s->of_param, s_w, &of.g) ||
-        !find_slope(by_v, s_w, &of.v) || !find_slope(s->v->of_state, s_v, &of.g_v)) {
+    if (!qfw_find_by_state(s->v, s_v, &by_v) || !qfw_find_slope(s->of_param, s_w, &of.g) ||
+        !qfw_find_slope(by_v, s_w, &of.v) || !qfw_find_slope(s->v->of_state, s_v, &of.g_v)) {
         return false;
     }
     r->first = o * s->row;
