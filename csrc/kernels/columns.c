@@ -98,9 +98,9 @@ static uint64_t encode_tiles(const qfw_kernels *kernels, const qfw_tensor *src,
     return saturated;
 }
 
-static qfw_rescaling rescaling_of(const qfw_tensor *src, const qfw_tensor *dst,
-                                  const qfw_encoding *how, const uint32_t *ratios, size_t rows,
-                                  size_t n)
+uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
+                         const qfw_encoding *how, const qfw_code_rule *rule, const uint32_t *ratios,
+                         size_t rows, size_t n)
 {
     const qfw_rescaling c = {src->codes,
                              dst->codes,
@@ -111,14 +111,6 @@ static qfw_rescaling rescaling_of(const qfw_tensor *src, const qfw_tensor *dst,
                              {ratios, ratios + n, ratios + 2 * n, ratios + 3 * n},
                              &how->key,
                              how->first};
-    return c;
-}
-
-uint64_t qfw_encode_rows(const qfw_kernels *kernels, const qfw_tensor *src, const qfw_tensor *dst,
-                         const qfw_encoding *how, const qfw_code_rule *rule, const uint32_t *ratios,
-                         size_t rows, size_t n)
-{
-    const qfw_rescaling c = rescaling_of(src, dst, how, ratios, rows, n);
     const bool whole = (!QFW_HAS_PACKED || (c.from_width != 0 && c.to_width != 0)) &&
                        !qfw_is_asym(src->format.kind);
     return whole ? QFW_K(kernels, rescale_rows)(&c, rule)
@@ -158,13 +150,11 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
          !QFW_HAS_MANY_ROWS)) {
         return QFW_OK;
     }
-    qfw_find_ratios(kernels, src, dst, hints->ratios);
-    if (QFW_DIRECT && QFW_HAS_BATCH && rows > 1 && hints->absmax != NULL) {
-        const qfw_rescaling c = rescaling_of(src, dst, how, hints->ratios, rows, columns);
-        if (c.from != c.to && qfw_rows_within(&c, &rule, hints->absmax)) {
-            return QFW_OK;
-        }
+    if (QFW_DIRECT && QFW_HAS_BATCH && rows > 1 && hints->absmax != NULL &&
+        qfw_codes_of_rows(src->codes, rows, columns, src->scale, hints->absmax, dst, &rule)) {
+        return QFW_OK;
     }
+    qfw_find_ratios(kernels, src, dst, hints->ratios);
     *saturated += qfw_encode_rows(kernels, src, dst, how, &rule, hints->ratios, rows, columns);
     return QFW_OK;
 }

@@ -1,6 +1,5 @@
 /* Requantization with a ratio a column on a Cortex-M with the DSP extension: columns one after the
  * other, so that a column's ratio stays in registers. */
-#include "kernels/at_once.h"
 #include "kernels/dsp.h"
 
 #if defined(__ARM_FEATURE_DSP)
@@ -146,74 +145,6 @@ uint32_t qfw_rescale_rows_dsp(const qfw_rescaling *c, const qfw_code_rule *rule)
         }
     }
     return saturated;
-}
-
-/* ---- where no code can leave its range ---- */
-
-/* Of x = a << up; plain: half up is half away, and up is 0. */
-QFW_ALWAYS_INLINE int32_t code_within(int32_t a, const dsp_ratio *r, const bool plain)
-{
-    return plain ? dsp_most(a, 0, r->mult, r->half) >> r->shift
-                 : dsp_nearest((int32_t)((uint32_t)a << r->up), r->mult, r->half, r->shift);
-}
-
-QFW_ALWAYS_INLINE void put_code(void *to, size_t i, int32_t v, const int32_t width)
-{
-    if (width == 8) {
-        ((int8_t *)to)[i] = (int8_t)v;
-    } else {
-        ((int16_t *)to)[i] = (int16_t)v;
-    }
-}
-
-/* Rows of one column, n apart, four at a time. */
-QFW_ALWAYS_INLINE void column_within(const int32_t *a, void *to, const int32_t width, size_t rows,
-                                     size_t n, const dsp_ratio *of, const bool plain)
-{
-    const dsp_ratio r = *of;
-    for (; rows >= 4; rows -= 4, a += 4 * n) {
-        put_code(to, 0, code_within(a[0], &r, plain), width);
-        put_code(to, n, code_within(a[n], &r, plain), width);
-        put_code(to, 2 * n, code_within(a[2 * n], &r, plain), width);
-        put_code(to, 3 * n, code_within(a[3 * n], &r, plain), width);
-        to = (uint8_t *)to + 4 * n * (size_t)(width / 8);
-    }
-    for (size_t i = 0; i < rows * n; i += n) {
-        put_code(to, i, code_within(a[i], &r, plain), width);
-    }
-}
-
-bool qfw_rows_within(const qfw_rescaling *c, const qfw_code_rule *rule, const uint32_t *absmax)
-{
-    const int32_t q = rule->qmax, width = c->to_width;
-    const size_t n = c->columns, rows = c->rows;
-    const int32_t *a = c->from;
-    uint8_t *to = c->to;
-    if (rule->rounding != QFW_HALF_AWAY || rule->zp != 0 || rule->qmin != -q ||
-        c->from_width != 32 || (width != 8 && width != 16)) {
-        return false;
-    }
-    for (size_t j = 0; j < n; j++, a++, to += width / 8) {
-        const uint32_t up = c->ratios.up[j], down = c->ratios.down[j], most = absmax[j];
-        dsp_ratio r;
-        const bool plain = dsp_takes(c->ratios.mult[j], up, down, 32, &r) && !dsp_ties(&r);
-        if (!plain) { /* x = a << up, by dsp_nearest */
-            r.up = up;
-            r.shift = down;
-            r.half = (int32_t)(UINT32_C(1) << (down - 1));
-        }
-        if (most > c->ratios.limit[j] || code_within((int32_t)most, &r, plain) > q) {
-            return false;
-        }
-        if (width == 8) {
-            plain ? column_within(a, to, 8, rows, n, &r, true)
-                  : column_within(a, to, 8, rows, n, &r, false);
-        } else {
-            plain ? column_within(a, to, 16, rows, n, &r, true)
-                  : column_within(a, to, 16, rows, n, &r, false);
-        }
-    }
-    return true;
 }
 
 #else
