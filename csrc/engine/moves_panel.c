@@ -11,6 +11,7 @@ static bool is_one(const qfw_operand *t, ptrdiff_t at)
 static bool move_row(qfw_step_rows *s, ptrdiff_t o, qfw_panel_row *r)
 {
     qfw_panel_slopes of;
+    r->made = false;
     if (is_one(s->param, o) || is_one(s->state, o)) { /* which may have no range yet */
         const uint32_t most = qfw_panel_largest(r);
         qfw_begin_scale(s, s->param, o, most, s->step_g);
@@ -42,7 +43,7 @@ bool qfw_move_panel(qfw_step_rows *s, const int8_t *e, const int8_t *x, size_t t
         return false;
     }
     uint32_t *panel = (uint32_t *)room + n, codes[8]; /* of four rows */
-    qfw_panel_row r = {NULL, NULL, NULL, 0, 0, n, room, panel, s->key, s->v->key, 0};
+    qfw_panel_row r = {NULL, NULL, NULL, 0, false, 0, n, room, panel, s->key, s->v->key, 0};
     const bool some = qfw_bits_f32(s->v->step_v) != 0 && qfw_bits_f32(s->of_param) != 0 &&
                       qfw_bits_f32(s->v->of_state) != 0;
     if (!some || !qfw_panel_own(&r, qfw_panel_slope_of(s->v->own))) {

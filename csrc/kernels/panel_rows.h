@@ -15,6 +15,7 @@ typedef struct {
     int8_t *m, *v;
     const uint32_t *codes; /* two words, as qfw_panel_codes makes them */
     uint32_t all;          /* qfw_panel_sum of them, not 0 */
+    bool made;             /* sums are there: qfw_panel_largest has made them */
     ptrdiff_t first;       /* the first element's number, a multiple of 4 */
     size_t n;              /* a multiple of 4 */
     int32_t *sums;         /* room for n */
@@ -63,14 +64,14 @@ static inline uint32_t qfw_panel_sum(const uint32_t *codes)
     return dsp_apart(codes[1] ^ middle, middle, dsp_apart(codes[0] ^ middle, middle, 0));
 }
 
-/* The largest magnitude of the row's sums; writes r->sums. */
-uint32_t qfw_panel_largest(const qfw_panel_row *r);
+/* The largest magnitude of the row's sums; makes r->sums. */
+uint32_t qfw_panel_largest(qfw_panel_row *r);
 
 /* The slope of a state in itself; false: a panel does not take it. */
 bool qfw_panel_own(qfw_panel_row *r, qfw_panel_slope own);
 
-/* What qfw_move_both does and returns, by the sums of codes and columns; negative, and only r->sums is
- * written: it does not take these slopes. */
+/* What qfw_move_both does and returns, by the sums of codes and columns, and r->sums is anything;
+ * negative: it does not take these slopes. */
 int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_panel_slopes *of);
 
 #else
@@ -97,7 +98,7 @@ static inline uint32_t qfw_panel_sum(const uint32_t *codes)
     return 0;
 }
 
-static inline uint32_t qfw_panel_largest(const qfw_panel_row *r)
+static inline uint32_t qfw_panel_largest(qfw_panel_row *r)
 {
     (void)r;
     return 0;

@@ -113,12 +113,35 @@ static __attribute__((noinline)) void sum_columns(const uint32_t *panel, int32_t
                      : "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc");
 }
 
+/* |v|, or most if that is larger; below 2^31. */
+QFW_ALWAYS_INLINE int32_t larger(int32_t v, int32_t most)
+{
+    return most + dsp_positive((int32_t)qfw_abs32(v) - most);
+}
+
 /* Sums of 8 codes are below 2^17, and 2^8 times that. */
-uint32_t qfw_panel_largest(const qfw_panel_row *r)
+QFW_COLD QFW_NOINLINE uint32_t qfw_panel_largest(qfw_panel_row *r)
 {
     const factors f = factors_of(r->codes, 0);
-    sum_columns(r->panel, r->sums, r->sums + r->n, &f);
-    return qfw_absmax_s32_dsp(r->sums, r->n) >> OF_PANEL;
+    const int32_t *end = r->sums + r->n;
+    int32_t most = 0;
+    sum_columns(r->panel, r->sums, end, &f);
+    for (const int32_t *sum = r->sums; sum < end; sum += 4) {
+        most = larger(sum[3], larger(sum[2], larger(sum[1], larger(sum[0], most))));
+    }
+    r->made = true;
+    return (uint32_t)most >> OF_PANEL;
+}
+
+/* 2^up times the sums. */
+static QFW_COLD QFW_NOINLINE void move_up(int32_t *sums, const int32_t *end, uint32_t up)
+{
+    for (; sums < end; sums += 4) {
+        sums[0] = (int32_t)((uint32_t)sums[0] << up);
+        sums[1] = (int32_t)((uint32_t)sums[1] << up);
+        sums[2] = (int32_t)((uint32_t)sums[2] << up);
+        sums[3] = (int32_t)((uint32_t)sums[3] << up);
+    }
 }
 
 /* ---- codes ---- */
@@ -299,8 +322,12 @@ int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_panel_slopes *of)
         bits + 16 + lift > MOST_G || bits + 16 + lift_v > MOST || !find_mu(of->v, MOST_MU, &p.mu)) {
         return -1;
     }
-    const factors f = factors_of(r->codes, (uint32_t)(up - OF_PANEL));
-    sum_columns(r->panel, r->sums, r->sums + r->n, &f);
+    if (r->made) {
+        move_up(r->sums, r->sums + r->n, (uint32_t)(up - OF_PANEL));
+    } else {
+        const factors f = factors_of(r->codes, (uint32_t)(up - OF_PANEL));
+        sum_columns(r->panel, r->sums, r->sums + r->n, &f);
+    }
     return (int32_t)move_blocks(r, &p);
 }
 

@@ -62,12 +62,14 @@ static bool check_row(source *s, unsigned number)
     qfw_fill_panel(x + off, n, terms, panel);
     qfw_panel_codes(e + o, OUT, terms, four);
     const uint32_t *codes = four + 2 * (at - o), told = qfw_panel_sum(codes);
-    qfw_panel_row r = {m[0] + off, v[0] + off, codes, told,  first, n,
-                       sums[1],    panel,      key,   key_v, 0};
+    qfw_panel_row r = {m[0] + off, v[0] + off, codes, told, false, first,
+                       n,          sums[1],    panel, key,  key_v, 0};
     const bool own = qfw_panel_own(&r, qfw_panel_slope_of(of_v.v));
     const qfw_panel_slopes of = {qfw_panel_slope_of(of_m.g), qfw_panel_slope_of(of_m.v),
                                  qfw_panel_slope_of(of_v.g)};
-    report_check(qfw_panel_largest(&r) == most, number, "the largest sum");
+    if (below(s, 2) == 0) {
+        report_check(qfw_panel_largest(&r) == most, number, "the largest sum");
+    }
     const int32_t out = own ? qfw_move_by_panel(&r, &of) : -1;
     if (out >= 0) {
         qfw_row by = {NULL, sums[0], v[1] + off, n, first, 0, bits};
