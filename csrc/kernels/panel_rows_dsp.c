@@ -246,9 +246,10 @@ static __attribute__((noinline)) void move_fours(ptrdiff_t to_m, int8_t *v, cons
 
 /* ---- a row ---- */
 
-/* Terms of the state are at most 2^28 each, and steps are held. Those of the parameter: at most 2^25 of
- * sums and 2^26 of codes, so that steps are bytes. */
-enum { MOST_G = 25, MOST_MU = 26, MOST = 28 };
+/* Terms of the parameter are at most 2^25 of sums and 2^26 of codes, so that steps are bytes. Those of the
+ * state are below 127 2^20 of codes, and at most 2^30 of sums: one above 2^28, which the definition clamps,
+ * leaves the codes by more than one step either way. */
+enum { MOST_G = 25, MOST_MU = 26, MOST_OWN = 27, MOST_G_V = 30 };
 
 /* 2^8 mu, as codes of a state are multiplied; terms of at most 2^most. */
 QFW_ALWAYS_INLINE bool find_mu(qfw_panel_slope v, int32_t most, int32_t *to)
@@ -260,7 +261,7 @@ QFW_ALWAYS_INLINE bool find_mu(qfw_panel_slope v, int32_t most, int32_t *to)
 
 bool qfw_panel_own(qfw_panel_row *r, qfw_panel_slope own)
 {
-    return find_mu(own, MOST, &r->own);
+    return find_mu(own, MOST_OWN, &r->own);
 }
 
 /* qfw_draw of two numbers at a time: `at` is the first's times the constant of its own. */
@@ -319,7 +320,8 @@ int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_panel_slopes *of)
     p.g_v = (int32_t)(of->g_v.mu << (left_v & 31));
     p.mu_v = r->own;
     if (up < OF_PANEL || (uint32_t)left > 15 || (uint32_t)left_v > 15 ||
-        bits + 16 + lift > MOST_G || bits + 16 + lift_v > MOST || !find_mu(of->v, MOST_MU, &p.mu)) {
+        bits + 16 + lift > MOST_G || bits + 16 + lift_v > MOST_G_V ||
+        !find_mu(of->v, MOST_MU, &p.mu)) {
         return -1;
     }
     if (r->made) {
