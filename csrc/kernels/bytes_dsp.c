@@ -111,7 +111,7 @@ static QFW_NOINLINE uint32_t random_pairs(const int32_t *a, const int32_t *end, 
                      "strh %[x], [%[codes]], #2\n\t"
                      "cmp %[a], %[end]\n\t"
                      "bne 1b"
-                     : [a] "+r"(a), [u] "+r"(u), [codes] "+r"(codes), [x] "=&r"(x), [y] "=&r"(y),
+                     : [a] "+&r"(a), [u] "+&r"(u), [codes] "+&r"(codes), [x] "=&r"(x), [y] "=&r"(y),
                        [low] "=&r"(low), [high] "=&r"(high)
                      : [end] "r"(end), [b] "r"(b), [mult] "r"(rule->mult), [shift] "r"(rule->shift),
                        [power] "r"(UINT32_C(1) << rule->shift), [lows] "r"(rule->lows)

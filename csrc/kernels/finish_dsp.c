@@ -72,11 +72,46 @@ static size_t finish_fours(int32_t *acc, size_t rows, size_t n, const qfw_finish
     return j;
 }
 
+/* A register's number where a byte of r9 has a sign, else 0; and the size of a number, if it is larger. */
+#define KEPT(x, sign) "sbfx r10, r9, #" sign ", #1\n\tand " x ", " x ", r10\n\t"
+#define SIZE(x)                          \
+    "eor r10, " x ", " x ", asr #31\n\t" \
+    "sub r10, r10, " x ", asr #31\n\t"   \
+    "sub r10, r10, %[most]\n\t"          \
+    "usat r10, #31, r10\n\t"             \
+    "add %[most], %[most], r10\n\t"
+
+/* With codes that must be > 0, fours of numbers, some at least: 0 - a code > 0 has a sign. The largest size,
+ * |number| < 2^31. */
+static QFW_NOINLINE uint32_t finish_masked_fours(int32_t *acc, const int32_t *end,
+                                                 const int8_t *mask)
+{
+    int32_t most = 0;
+    __asm__ volatile("1:\n\t"
+                     "ldr r9, [%[mask]], #4\n\t"
+                     "ldmia %[acc], {r4, r5, r6, r8}\n\t"
+                     "qsub8 r9, %[zero], r9\n\t" KEPT("r4", "7") KEPT("r5", "15") KEPT("r6", "23")
+                         KEPT("r8", "31") "stmia %[acc]!, {r4, r5, r6, r8}\n\t" SIZE("r4")
+                             SIZE("r5") SIZE("r6") SIZE("r8") "cmp %[acc], %[end]\n\t"
+                                                              "bne 1b"
+                     : [acc] "+&r"(acc), [mask] "+&r"(mask), [most] "+&r"(most)
+                     : [end] "r"(end), [zero] "r"(0)
+                     : "r4", "r5", "r6", "r8", "r9", "r10", "memory", "cc");
+    return (uint32_t)most;
+}
+
 /* With codes that must be > 0, one absmax in all. */
 static uint32_t finish_masked(int32_t *acc, size_t n, const int8_t *mask, uint32_t before)
 {
     int32_t most = 0, least = 0;
-    for (const int32_t *end = acc + n; acc < end; acc++) {
+    const size_t fours = QFW_HAS_BATCH ? n & ~(size_t)3 : 0;
+    if (fours != 0) {
+        const uint32_t size = finish_masked_fours(acc, acc + fours, mask);
+        before = size > before ? size : before;
+    }
+    mask += fours;
+    const int32_t *end = acc + n;
+    for (acc += fours; acc < end; acc++) {
         if (*mask++ <= 0) {
             *acc = 0;
             continue;

@@ -11,7 +11,8 @@ enum { OF_PANEL = 8, OF_CODES = 8 };
 /* Four rows of x at four columns: the words of each column that are theirs. */
 QFW_ALWAYS_INLINE void block(const int8_t *const x[4], size_t i, uint32_t *to)
 {
-    const uint32_t upper = 0xFF00FF00u;
+    uint32_t upper = 0xFF00FF00u;
+    __asm__("" : "+r"(upper)); /* a register takes what is shifted in the same step */
     const uint32_t w0 = dsp_word(x[0] + i), w2 = dsp_word(x[2] + i);
     const uint32_t e0 = w0 << 8 & upper, o0 = w0 & upper, e2 = w2 << 8 & upper, o2 = w2 & upper;
     const uint32_t w1 = dsp_word(x[1] + i), w3 = dsp_word(x[3] + i);
