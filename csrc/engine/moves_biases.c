@@ -1,6 +1,7 @@
 /* The integer step of a device's biases by sums, each with a state and its scale: what of it is short. Bits are
  * those of moves.c. */
 #include "engine/moves_panel.h"
+#include "engine/rescale.h"
 #include "kernels/ratio.h"
 
 /* Bits that a step of Sym(8), of Sym(16) has more than its code. */
@@ -129,6 +130,13 @@ QFW_ALWAYS_INLINE bool move_bias(qfw_step_rows *s, const shared *of, ptrdiff_t i
     return true;
 }
 
+/* A state that is 0 at a scale of 1 begins by its first sum. */
+static QFW_COLD void begin(const qfw_step_rows *s, ptrdiff_t i, int32_t g)
+{
+    const qfw_num most = qfw_scale_for(s->sigma, qfw_abs32(g), 1);
+    qfw_start_scale(s->state, i, most, s->v->state_g, QFW_AS_GRADIENT);
+}
+
 bool qfw_move_short_biases(qfw_step_rows *s, const int32_t *sums, qfw_slope k, int32_t *out)
 {
     if (!QFW_SOFT_FLOAT || !QFW_HAS_STATE || s->state == NULL || s->state->scales != s->rows) {
@@ -150,8 +158,8 @@ bool qfw_move_short_biases(qfw_step_rows *s, const int32_t *sums, qfw_slope k, i
             if ((sums[i] | v[i]) == 0) {
                 continue;
             }
-            if (v[i] == 0) {
-                qfw_begin_scale(s, s->state, i, qfw_abs32(sums[i]), s->v->state_g);
+            if (v[i] == 0 && qfw_bits_f32(s->state->t.scale[i]) == QFW_F32_ONE) {
+                begin(s, i, sums[i]);
             }
             if (!move_bias(s, &of, i, sums[i], w.u, w_v.u, out)) {
                 *out |= qfw_move_bias(s, i, sums, k);
