@@ -238,18 +238,20 @@ static void rows_across(const qfw_gemm *g, int32_t *out, size_t out_row)
     const size_t k = g->k, rows = g->m - 1;
     const uint32_t *end = panel + (k + 3) / 4 * BLOCK;
     memcpy(last, a + rows * g->a_row, k * sizeof *last);
+    const ptrdiff_t blocks = (end - panel) / BLOCK;
+    course c = {panel,
+                end,
+                out,
+                rows,
+                sizeof *out,
+                out_row * sizeof *out,
+                (ptrdiff_t)(g->a_row * sizeof *a) - 8 * blocks,
+                (size_t)blocks & 1};
     for (size_t j = 0; j < g->n; j += 4) {
         const size_t at = g->n - j < 4 ? g->n - 4 : j;
-        const ptrdiff_t blocks = (end - panel) / BLOCK;
         fill_rows((const int8_t *)g->b + at, g->b_row, k, true, panel);
-        course c = {panel,
-                    end,
-                    out + at,
-                    rows,
-                    sizeof *out,
-                    out_row * sizeof *out,
-                    (ptrdiff_t)(g->a_row * sizeof *a) - 8 * blocks,
-                    (size_t)blocks & 1};
+        c.out = out + at;
+        c.n = rows;
         write_halves(&c, a);
         c.n = 1;
         write_halves(&c, last);

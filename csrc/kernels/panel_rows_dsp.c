@@ -90,8 +90,14 @@ static factors factors_of(const uint32_t *codes, uint32_t up)
     "smlad " w0 ", " w2 ", r12, " w0 "\n\t"           \
     "smlad " w0 ", " w3 ", lr, " w0 "\n\t"
 
-/* Sums of fours of columns, some at least, up to `end`. By registers that are named; r7, which some
- * compilers keep, is as it was after. */
+#define FOUR_COLUMNS               \
+    COLUMN("r4", "r5", "r6", "r7") \
+    COLUMN("r5", "r6", "r7", "r8") \
+    COLUMN("r6", "r7", "r8", "r9") \
+    COLUMN("r7", "r8", "r9", "r10") "stmia r1!, {r4, r5, r6, r7}\n\t"
+
+/* Sums of fours of columns, some at least, up to `end`: they go in pairs, an odd one first. By registers
+ * that are named; r7, which some compilers keep, is as it was after. */
 static __attribute__((noinline)) void sum_columns(const uint32_t *panel, int32_t *sums,
                                                   const int32_t *end, const factors *f)
 {
@@ -100,15 +106,15 @@ static __attribute__((noinline)) void sum_columns(const uint32_t *panel, int32_t
     register const int32_t *stop __asm__("r2") = end;
     register const factors *by __asm__("r3") = f;
     __asm__ volatile("push {r7}\n\t"
+                     "sub r4, r2, r1\n\t"
                      "ldr r11, [r3, #4]\n\t"
                      "ldrd r12, lr, [r3, #8]\n\t"
-                     "ldr r3, [r3]\n"
-                     "1:\n\t" COLUMN("r4", "r5", "r6", "r7") COLUMN("r5", "r6", "r7", "r8")
-                         COLUMN("r6", "r7", "r8", "r9")
-                             COLUMN("r7", "r8", "r9", "r10") "stmia r1!, {r4, r5, r6, r7}\n\t"
-                                                             "cmp r1, r2\n\t"
-                                                             "bne 1b\n\t"
-                                                             "pop {r7}"
+                     "ldr r3, [r3]\n\t"
+                     "lsls r4, r4, #27\n\t"
+                     "bmi 2f\n"
+                     "1:\n\t" FOUR_COLUMNS "2:\n\t" FOUR_COLUMNS "cmp r1, r2\n\t"
+                     "bne 1b\n\t"
+                     "pop {r7}"
                      : "+r"(x), "+r"(to), "+r"(by)
                      : "r"(stop)
                      : "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "memory", "cc");
