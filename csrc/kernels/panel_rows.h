@@ -3,7 +3,6 @@
 #ifndef QFW_KERNELS_PANEL_ROWS_H
 #define QFW_KERNELS_PANEL_ROWS_H
 
-#include "kernels/dsp.h"
 #include "kernels/moved.h"
 
 /* Rows of a step that a panel has at most, and its words for each column: {x[0], x[2]}, {x[1], x[3]},
@@ -43,11 +42,17 @@ static inline qfw_panel_slope qfw_panel_slope_of(qfw_slope slope)
 }
 
 #if defined(__ARM_FEATURE_DSP)
+enum { QFW_HAS_PANEL_ROWS = 1 };
+#else
+enum { QFW_HAS_PANEL_ROWS = 0 };
+#endif
 
-/* Whether `out` rows of n weights and so many rows of a step are worth a panel. */
+/* Whether `out` rows of n weights and so many rows of a step are worth a panel. Else the others, which no
+ * other core has, are not called. */
 static inline bool qfw_takes_panel(size_t out, size_t n, size_t terms)
 {
-    return out >= 4 && n != 0 && n % 4 == 0 && terms > 4 && terms <= QFW_PANEL_TERMS;
+    return QFW_HAS_PANEL_ROWS && out >= 4 && n != 0 && n % 4 == 0 && terms > 4 &&
+           terms <= QFW_PANEL_TERMS;
 }
 
 /* The panel of x, `terms` rows of n codes; rows that are missing are 0. n: a multiple of 4. */
@@ -57,12 +62,8 @@ void qfw_fill_panel(const int8_t *x, size_t n, size_t terms, uint32_t *panel);
  * words, and those that are missing as 0. */
 void qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes);
 
-/* The sum of the magnitudes of both words' bytes: a code and 128 are as far apart as it and 0. */
-static inline uint32_t qfw_panel_sum(const uint32_t *codes)
-{
-    const uint32_t middle = 0x80808080u;
-    return dsp_apart(codes[1] ^ middle, middle, dsp_apart(codes[0] ^ middle, middle, 0));
-}
+/* The sum of the magnitudes of both words' bytes. */
+uint32_t qfw_panel_sum(const uint32_t *codes);
 
 /* The largest magnitude of the row's sums; makes r->sums. */
 uint32_t qfw_panel_largest(qfw_panel_row *r);
@@ -74,47 +75,4 @@ bool qfw_panel_own(qfw_panel_row *r, qfw_panel_slope own);
  * negative: it does not take these slopes. */
 int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_panel_slopes *of);
 
-#else
-
-static inline bool qfw_takes_panel(size_t out, size_t n, size_t terms)
-{
-    (void)out, (void)n, (void)terms;
-    return false;
-}
-
-static inline void qfw_fill_panel(const int8_t *x, size_t n, size_t terms, uint32_t *panel)
-{
-    (void)x, (void)n, (void)terms, (void)panel;
-}
-
-static inline void qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes)
-{
-    (void)e, (void)out, (void)terms, (void)codes;
-}
-
-static inline uint32_t qfw_panel_sum(const uint32_t *codes)
-{
-    (void)codes;
-    return 0;
-}
-
-static inline uint32_t qfw_panel_largest(qfw_panel_row *r)
-{
-    (void)r;
-    return 0;
-}
-
-static inline bool qfw_panel_own(qfw_panel_row *r, qfw_panel_slope own)
-{
-    (void)r, (void)own;
-    return false;
-}
-
-static inline int32_t qfw_move_by_panel(const qfw_panel_row *r, const qfw_panel_slopes *of)
-{
-    (void)r, (void)of;
-    return -1;
-}
-
-#endif
 #endif

@@ -1,4 +1,5 @@
 /* Rows of weights that move by a panel of the wire, with the DSP extension of a Cortex-M. */
+#include "kernels/dsp.h"
 #include "kernels/panel_rows.h"
 
 #if defined(__ARM_FEATURE_DSP)
@@ -64,6 +65,13 @@ void qfw_panel_codes(const int8_t *e, size_t out, size_t terms, uint32_t *codes)
         four_codes(dsp_word(f), terms > 5 ? dsp_word(f + out) : 0,
                    terms > 6 ? dsp_word(f + 2 * out) : 0, 0, codes + 1);
     }
+}
+
+/* A code and 128 are as far apart as it and 0. */
+uint32_t qfw_panel_sum(const uint32_t *codes)
+{
+    const uint32_t middle = 0x80808080u;
+    return dsp_apart(codes[1] ^ middle, middle, dsp_apart(codes[0] ^ middle, middle, 0));
 }
 
 /* ---- sums ---- */
