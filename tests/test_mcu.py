@@ -112,6 +112,28 @@ def test_rows_that_move(name: str, target: str, far: int) -> None:
     assert state.of(run.net) == state.of(net)
 
 
+@pytest.mark.parametrize("far", [0, 5])
+@pytest.mark.parametrize("batch", [5, 8])
+def test_rows_that_move_by_a_panel(batch: int, far: int) -> None:
+    """Rows in fours of weights, and momentum: the wire of a step is brought into a panel."""
+    plan = q.compile(
+        nn.Sequential(nn.Linear(44, 12), nn.ReLU(), nn.Linear(12, 6)),
+        input_shape=(44,),
+        loss=nn.CrossEntropyLoss(),
+        optimizer=q.optim.SGD(0.05, momentum=0.9),
+        policy=LEAST,
+        batch=batch,
+    )
+    net, rng = q.Session(plan), np.random.default_rng(7)
+    size = 10.0 ** rng.integers(-far, far + 1, size=(160, 1))
+    x = (rng.normal(size=(160, 44)) * size).astype(np.float32)
+    x[:, ::9] = 0
+    y = rng.integers(0, 6, size=160)
+    run = q.mcu.run(net, x, y, target="cortex-m4", epochs=1, count_steps=0, progress=False)
+    assert run.losses == trained_here(net, x, y)
+    assert state.of(run.net) == state.of(net)
+
+
 def test_operations_add_up_to_the_step() -> None:
     run = check_same("chain", "int8", "cortex-m4", "unicorn")
     total = sum(op.instructions for op in run.by_op)

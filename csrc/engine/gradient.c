@@ -9,7 +9,7 @@
  * element by element, i = 1 and the wire being of the error's size. */
 #include "engine/gradient.h"
 #include "engine/diagonal.h"
-#include "engine/moves_rows.h"
+#include "engine/moves_panel.h"
 #include "engine/rescale.h"
 #include "engine/tiles.h"
 #include "kernels/codes.h"
@@ -28,6 +28,10 @@ static void sum_rows(const qfw_call *call, sizes s, ptrdiff_t first, ptrdiff_t n
 {
     const qfw_operand *e = &call->at[1];
     const int32_t width = qfw_slot(&e->t.format);
+    if (QFW_DIRECT && width == 8 && n == s.out) {
+        qfw_sum_biases(sum, e->t.codes, (size_t)n, (size_t)s.terms);
+        return;
+    }
     const qfw_lines lines = {(const uint8_t *)e->t.codes + first * (width / 8),
                              width,
                              width,
@@ -158,16 +162,17 @@ static bool are_bytes(const qfw_operand *x)
     return x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8;
 }
 
-/* By sums of bytes that are made row by row: what has no error costs nothing. */
+/* By sums of bytes that are made row by row. */
 static void move_summed(const qfw_call *call, sizes s, qfw_step_rows *step)
 {
+    const qfw_operand *tile = &call->at[3];
     const int8_t *e = call->at[1].t.codes, *x = call->at[2].t.codes;
-    int32_t *sums = call->at[3].t.codes;
+    const size_t terms = (size_t)s.terms;
+    if (qfw_move_panel(step, e, x, terms, tile->t.codes, (size_t)tile->n)) {
+        return;
+    }
     for (ptrdiff_t o = 0; o < s.out; o++) {
-        const uint32_t all =
-            qfw_sum_row(sums, e + o, (size_t)s.out, x, (size_t)s.in, (size_t)s.terms);
-        /* |x| <= 2^7 */
-        qfw_move_sums(step, o, sums, all == 0 ? -1 : 8 + qfw_msb64(all));
+        qfw_move_summed(step, o, e, x, terms, tile->t.codes);
     }
 }
 

@@ -165,6 +165,20 @@ void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits)
     move_weights(s, o, bits >= 0, &r);
 }
 
+void qfw_begin_scale(const qfw_step_rows *s, const qfw_operand *t, ptrdiff_t at, uint32_t most,
+                     float c)
+{
+    if (is_without_range(t, at)) {
+        start(s, t, at, most, c);
+    }
+}
+
+void qfw_flag_both(qfw_step_rows *s, ptrdiff_t o, uint32_t out)
+{
+    flag(s, o, out & 1u);
+    flag(s, s->param->scales + o, out >> 1);
+}
+
 /* ---- biases ---- */
 
 /* A code's term, in steps with `frac` bits. Of fewer than 13 bits |code mu| < 2^28; what is to be moved down
@@ -246,6 +260,11 @@ QFW_INLINE int32_t move_block(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, cons
     return out;
 }
 
+int32_t qfw_move_bias(qfw_step_rows *s, ptrdiff_t i, const int32_t *sums, qfw_slope k)
+{
+    return move_block(s, i, i + 1, NULL, sums, k);
+}
+
 void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums)
 {
     start_biases(s, s->param, e, sums, s->step_g);
@@ -255,7 +274,8 @@ void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums)
     const qfw_slope k = slope_of(s->of_param, s->param->t.scale[0]);
     const bool has_terms = (QFW_HAS_STATE && s->state != NULL) || (QFW_HAS_ANY_MOVE && e == NULL);
     int32_t out = 0;
-    for (ptrdiff_t i = 0, end; i < s->rows; i = end) {
+    const bool few = QFW_HAS_ANY_MOVE && e == NULL && qfw_move_short_biases(s, sums, k, &out);
+    for (ptrdiff_t i = few ? s->rows : 0, end; i < s->rows; i = end) {
         end = i + (ptrdiff_t)moved_count(i, (size_t)(s->rows - i));
         out |= has_terms ? move_block(s, i, end, e, sums, k) : move_plain(s, i, end, e, k);
     }

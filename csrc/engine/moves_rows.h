@@ -53,8 +53,23 @@ void qfw_move_outer(qfw_step_rows *s, const int8_t *e, const int8_t *x);
 /* Row o by sums, -2^bits <= sums[i] < 2^bits; bits < 0: they all are 0, and are not read. */
 void qfw_move_sums(qfw_step_rows *s, ptrdiff_t o, int32_t *sums, int32_t bits);
 
+/* Begins scale `at` of a parameter or a state, if it has no range, by the largest of its sums; c is the factor
+ * of a step. */
+void qfw_begin_scale(const qfw_step_rows *s, const qfw_operand *t, ptrdiff_t at, uint32_t most,
+                     float c);
+
+/* Marks what qfw_move_both told of row o, where each has a scale of its own. */
+void qfw_flag_both(qfw_step_rows *s, ptrdiff_t o, uint32_t out);
+
 /* All biases, by errors or (e NULL) sums of them. */
 void qfw_move_biases(qfw_step_rows *s, const int8_t *e, const int32_t *sums);
+
+/* Bias i by its sum, at the slope k; not 0: its scale's codes were left. */
+int32_t qfw_move_bias(qfw_step_rows *s, ptrdiff_t i, const int32_t *sums, qfw_slope k);
+
+/* All biases by sums, where each has a state with a scale of its own. False: they are others, and nothing
+ * was done. */
+bool qfw_move_short_biases(qfw_step_rows *s, const int32_t *sums, qfw_slope k, int32_t *out);
 
 /* Then scales may change. */
 void qfw_end_rows(qfw_step_rows *s);

@@ -167,12 +167,9 @@ static void shift_plain(const qfw_operand *x, qfw_run run, const qfw_key *key)
 /* Plain int8: n codes halved, the first being number `first`. */
 static void halve_bytes(int8_t *m, ptrdiff_t first, ptrdiff_t n, const qfw_key *key)
 {
-    for (ptrdiff_t i = 0; i < n;) {
-        const ptrdiff_t end = i + (ptrdiff_t)moved_count(first + i, (size_t)(n - i));
-        qfw_words w = moved_words(key, first + i);
-        for (; i < end; i++, w.u = qfw_add32(w.u, w.step)) {
-            m[i] = (int8_t)((m[i] + (int32_t)(w.u >> 31)) >> 1);
-        }
+    for (ptrdiff_t i = 0, some; i < n; i += some) {
+        some = (ptrdiff_t)moved_count(first + i, (size_t)(n - i));
+        qfw_halve_codes(m + i, (size_t)some, moved_words(key, first + i));
     }
 }
 
@@ -339,40 +336,57 @@ void qfw_start_scales(const qfw_operand *x, const qfw_tensor *g, ptrdiff_t first
 
 enum { OWN_KEY = 0x57334833 };
 
+/* The next flag that is set from number i on, or n. */
+static ptrdiff_t next_flag(const uint8_t *flags, ptrdiff_t i, ptrdiff_t n)
+{
+    for (uint32_t four; n - i >= 4; i += 4) {
+        QFW_COPY_FEW(&four, flags + i, sizeof four);
+        if (four != 0) {
+            break;
+        }
+    }
+    while (i < n && flags[i] == 0) {
+        i++;
+    }
+    return i;
+}
+
+/* Scale i, which has a flag or is looked at. */
+QFW_INLINE void settle_scale(const qfw_operand *x, ptrdiff_t i, bool flag, bool look,
+                             const qfw_key *key)
+{
+    const float s = x->t.scale[i];
+    if (flag) {
+        shift_codes(x, i, key);
+        const float twice = qfw_scale_lift(s, 1);
+        x->t.scale[i] = qfw_is_pow2(x->plan->pow2) && twice == FLT_MAX ? s : twice;
+    } else if (look && qfw_bits_f32(s) >= 2 * (uint32_t)QFW_F32_MIN_NORMAL) {
+        int32_t lo, hi;
+        const span found = span_of(x, i);
+        qfw_codes_at(x, i, &lo, &hi);
+        const bool some = found.least != 0 || found.most != 0;
+        if (some && found.most <= 3 * hi / 8 && -found.least <= 3 * -lo / 8) {
+            shift_codes(x, i, NULL);
+            x->t.scale[i] = qfw_scale_lift(s, -1);
+        }
+    }
+    qfw_count_scale(x, i, s);
+}
+
 void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t *flags)
 {
     const uint32_t step = call->progress.step;
-    const bool look = qfw_looks_at_scales(call);
-    if (!QFW_DIRECT && !look && !qfw_is_counted(x)) { /* hardly ever one moves */
-        uint8_t some = 0;
-        for (ptrdiff_t i = 0; i < x->scales; i++) {
-            some |= flags[i];
-        }
-        if (some == 0) {
-            return;
-        }
+    const bool look = qfw_looks_at_scales(call), all = QFW_IS_SMALL || look || qfw_is_counted(x);
+    if (!all && next_flag(flags, 0, x->scales) == x->scales) { /* hardly ever one moves */
+        return;
     }
     qfw_key key;
     qfw_make_key(call->seed, step, x->plan->stream ^ OWN_KEY, &key);
     for (ptrdiff_t i = 0; i < x->scales; i++) {
-        const float s = x->t.scale[i];
-        if (flags[i] == 0 && !look && !qfw_is_counted(x)) {
-            continue;
+        i = all ? i : next_flag(flags, i, x->scales);
+        const bool flag = i < x->scales && flags[i] != 0;
+        if (flag || look || (i < x->scales && qfw_is_counted(x))) {
+            settle_scale(x, i, flag, look, &key);
         }
-        if (flags[i] != 0) {
-            shift_codes(x, i, &key);
-            const float twice = qfw_scale_lift(s, 1);
-            x->t.scale[i] = qfw_is_pow2(x->plan->pow2) && twice == FLT_MAX ? s : twice;
-        } else if (look && qfw_bits_f32(s) >= 2 * (uint32_t)QFW_F32_MIN_NORMAL) {
-            int32_t lo, hi;
-            const span found = span_of(x, i);
-            qfw_codes_at(x, i, &lo, &hi);
-            const bool some = found.least != 0 || found.most != 0;
-            if (some && found.most <= 3 * hi / 8 && -found.least <= 3 * -lo / 8) {
-                shift_codes(x, i, NULL);
-                x->t.scale[i] = qfw_scale_lift(s, -1);
-            }
-        }
-        qfw_count_scale(x, i, s);
     }
 }

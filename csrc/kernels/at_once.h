@@ -12,6 +12,12 @@
 bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio, const qfw_code_rule *rule,
                       uint32_t most, int8_t *codes);
 
+/* Rows of n sums whose columns have the scales `from` as codes of bytes or 16 bits at the scale of `to`, to
+ * the nearest, where every column's sums are at most absmax in size and that leaves no code out of range.
+ * False where that does not hold: codes are anything then. They do not lie over the sums. */
+bool qfw_codes_of_rows(const int32_t *a, size_t rows, size_t n, const float *from,
+                       const uint32_t *absmax, const qfw_tensor *to, const qfw_code_rule *rule);
+
 /* rescale_s8 of numbers of at most `most` in size. */
 enum { QFW_HAS_RESCALE_MOST = QFW_DIRECT };
 uint32_t qfw_rescale_s8_most(const int32_t *a, size_t n, const qfw_ratio *ratio,
@@ -55,6 +61,14 @@ static inline size_t qfw_floats_within(const float *x, size_t n, float s, int8_t
 {
     (void)x, (void)n, (void)s, (void)codes;
     return 0;
+}
+
+static inline bool qfw_codes_of_rows(const int32_t *a, size_t rows, size_t n, const float *from,
+                                     const uint32_t *absmax, const qfw_tensor *to,
+                                     const qfw_code_rule *rule)
+{
+    (void)a, (void)rows, (void)n, (void)from, (void)absmax, (void)to, (void)rule;
+    return false;
 }
 
 static inline bool qfw_codes_within(const int32_t *a, size_t n, const qfw_ratio *ratio,

@@ -88,17 +88,65 @@ static __attribute__((noinline)) uint32_t random_run(const int32_t *a, const int
     return saturated;
 }
 
+/* The same where no code can leave its range: pairs of sums, one at least. Not within its caller, whose
+ * registers this loop has no room beside. Returns the word after the last one. */
+static QFW_NOINLINE uint32_t random_pairs(const int32_t *a, const int32_t *end, uint32_t u,
+                                          uint32_t b, const words_rule *rule, int8_t *codes)
+{
+    int32_t x, y;
+    uint32_t low, high;
+    __asm__ volatile("1:\n\t"
+                     "ldrd %[x], %[y], [%[a]], #8\n\t"
+                     "umull %[low], %[high], %[u], %[power]\n\t"
+                     "and %[low], %[low], %[lows]\n\t"
+                     "smlal %[low], %[high], %[x], %[mult]\n\t"
+                     "add %[u], %[u], %[b]\n\t"
+                     "asr %[x], %[high], %[shift]\n\t"
+                     "umull %[low], %[high], %[u], %[power]\n\t"
+                     "and %[low], %[low], %[lows]\n\t"
+                     "smlal %[low], %[high], %[y], %[mult]\n\t"
+                     "add %[u], %[u], %[b]\n\t"
+                     "asr %[y], %[high], %[shift]\n\t"
+                     "bfi %[x], %[y], #8, #8\n\t"
+                     "strh %[x], [%[codes]], #2\n\t"
+                     "cmp %[a], %[end]\n\t"
+                     "bne 1b"
+                     : [a] "+&r"(a), [u] "+&r"(u), [codes] "+&r"(codes), [x] "=&r"(x), [y] "=&r"(y),
+                       [low] "=&r"(low), [high] "=&r"(high)
+                     : [end] "r"(end), [b] "r"(b), [mult] "r"(rule->mult), [shift] "r"(rule->shift),
+                       [power] "r"(UINT32_C(1) << rule->shift), [lows] "r"(rule->lows)
+                     : "memory", "cc");
+    return u;
+}
+
+/* The code of a where the random word has no bit set, or all. */
+static int32_t random_bound(int32_t a, bool all, const words_rule *rule)
+{
+    const uint64_t wide = all ? (uint64_t)UINT32_MAX << rule->shift : 0;
+    uint32_t low = (uint32_t)wide & rule->lows, high = (uint32_t)(wide >> 32);
+    __asm__("smlal %0, %1, %2, %3" : "+r"(low), "+r"(high) : "r"(a), "r"(rule->mult));
+    return (int32_t)high >> rule->shift;
+}
+
+/* |a[i]| <= most. */
 static uint32_t random_codes(const int32_t *a, size_t n, const qfw_ratio *ratio, int32_t q,
-                             const qfw_key *key, uint64_t first, int8_t *codes)
+                             const qfw_key *key, uint64_t first, uint32_t most, int8_t *codes)
 {
     const words_rule rule = {(int32_t)ratio->mult, q, (uint32_t)ratio->down - ratio->up,
                              ~(UINT32_MAX >> ratio->up)};
+    const bool within = QFW_HAS_BATCH && most <= INT32_MAX &&
+                        random_bound((int32_t)most, true, &rule) <= q &&
+                        random_bound(-(int32_t)most, false, &rule) >= -q;
     uint32_t saturated = 0;
     for (size_t some; n > 0; n -= some, a += some, codes += some, first += some) {
         const uint32_t at = (uint32_t)(first & 31);
-        const qfw_words w = qfw_words_at(key, first);
+        qfw_words w = qfw_words_at(key, first);
         some = n < 32 - at ? n : 32 - at;
-        saturated += random_run(a, a + some, w.u, w.step, &rule, codes);
+        const size_t pairs = within ? some & ~(size_t)1 : 0;
+        if (pairs != 0) {
+            w.u = random_pairs(a, a + pairs, w.u, w.step, &rule, codes);
+        }
+        saturated += random_run(a + pairs, a + some, w.u, w.step, &rule, codes + pairs);
     }
     return saturated;
 }
@@ -114,7 +162,7 @@ uint32_t qfw_rescale_s8_most(const int32_t *a, size_t n, const qfw_ratio *ratio,
     const bool plain = dsp_takes(ratio->mult, ratio->up, ratio->down, 32, &r);
     if (even && rule->rounding == QFW_STOCHASTIC &&
         (plain || (ratio->up == 0 && ratio->down < 31 && most <= INT32_MAX))) {
-        return random_codes(a, n, ratio, q, key, first, codes);
+        return random_codes(a, n, ratio, q, key, first, most, codes);
     }
     if (QFW_HAS_NEAREST_S8 && even && rule->rounding == QFW_HALF_AWAY) {
         return plain ? nearest(a, n, &r, q, codes) : nearest_lifted(a, n, ratio, q, codes);

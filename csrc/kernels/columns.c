@@ -150,6 +150,10 @@ qfw_status qfw_convert_columns(const qfw_kernels *kernels, const qfw_tensor *src
          !QFW_HAS_MANY_ROWS)) {
         return QFW_OK;
     }
+    if (QFW_DIRECT && QFW_HAS_BATCH && rows > 1 && hints->absmax != NULL &&
+        qfw_codes_of_rows(src->codes, rows, columns, src->scale, hints->absmax, dst, &rule)) {
+        return QFW_OK;
+    }
     qfw_find_ratios(kernels, src, dst, hints->ratios);
     *saturated += qfw_encode_rows(kernels, src, dst, how, &rule, hints->ratios, rows, columns);
     return QFW_OK;

@@ -27,11 +27,91 @@ static inline uint32_t finish_column(int32_t *acc, size_t rows, size_t n, const 
     return larger(most, least, before);
 }
 
+/* A number, or 0 below it after a ReLU; most becomes its size, if that is larger. |v| < 2^31. */
+QFW_ALWAYS_INLINE int32_t kept(int32_t v, const bool relu, uint32_t *most)
+{
+    const int32_t to = relu ? dsp_positive(v) : v;
+    const uint32_t size = relu ? (uint32_t)to : qfw_abs32(to);
+    *most = size > *most ? size : *most;
+    return to;
+}
+
+/* Rows of four columns side by side, without shifts. */
+static inline void finish_four(int32_t *acc, size_t rows, size_t n, const int32_t *seed,
+                               uint32_t *absmax, const bool relu)
+{
+    const int32_t s0 = seed[0], s1 = seed[1], s2 = seed[2], s3 = seed[3];
+    uint32_t m0 = absmax[0], m1 = absmax[1], m2 = absmax[2], m3 = absmax[3];
+    for (; rows > 0; rows--, acc += n) {
+        acc[0] = kept(acc[0] + s0, relu, &m0);
+        acc[1] = kept(acc[1] + s1, relu, &m1);
+        acc[2] = kept(acc[2] + s2, relu, &m2);
+        acc[3] = kept(acc[3] + s3, relu, &m3);
+    }
+    absmax[0] = m0;
+    absmax[1] = m1;
+    absmax[2] = m2;
+    absmax[3] = m3;
+}
+
+/* Fours of columns with seeds and an absmax each, from the first on: how many columns are done. */
+static size_t finish_fours(int32_t *acc, size_t rows, size_t n, const qfw_finish *f)
+{
+    size_t j = 0;
+    for (; n - j >= 4; j += 4) {
+        const uint8_t *shift = f->shift + j;
+        if ((shift[0] | shift[1] | shift[2] | shift[3]) != 0) {
+            break;
+        }
+        if (f->relu) {
+            finish_four(acc + j, rows, n, f->seed + j, f->absmax + j, true);
+        } else {
+            finish_four(acc + j, rows, n, f->seed + j, f->absmax + j, false);
+        }
+    }
+    return j;
+}
+
+/* A register's number where a byte of r9 has a sign, else 0; and the size of a number, if it is larger. */
+#define KEPT(x, sign) "sbfx r10, r9, #" sign ", #1\n\tand " x ", " x ", r10\n\t"
+#define SIZE(x)                          \
+    "eor r10, " x ", " x ", asr #31\n\t" \
+    "sub r10, r10, " x ", asr #31\n\t"   \
+    "sub r10, r10, %[most]\n\t"          \
+    "usat r10, #31, r10\n\t"             \
+    "add %[most], %[most], r10\n\t"
+
+/* With codes that must be > 0, fours of numbers, some at least: 0 - a code > 0 has a sign. The largest size,
+ * |number| < 2^31. */
+static QFW_NOINLINE uint32_t finish_masked_fours(int32_t *acc, const int32_t *end,
+                                                 const int8_t *mask)
+{
+    int32_t most = 0;
+    __asm__ volatile("1:\n\t"
+                     "ldr r9, [%[mask]], #4\n\t"
+                     "ldmia %[acc], {r4, r5, r6, r8}\n\t"
+                     "qsub8 r9, %[zero], r9\n\t" KEPT("r4", "7") KEPT("r5", "15") KEPT("r6", "23")
+                         KEPT("r8", "31") "stmia %[acc]!, {r4, r5, r6, r8}\n\t" SIZE("r4")
+                             SIZE("r5") SIZE("r6") SIZE("r8") "cmp %[acc], %[end]\n\t"
+                                                              "bne 1b"
+                     : [acc] "+&r"(acc), [mask] "+&r"(mask), [most] "+&r"(most)
+                     : [end] "r"(end), [zero] "r"(0)
+                     : "r4", "r5", "r6", "r8", "r9", "r10", "memory", "cc");
+    return (uint32_t)most;
+}
+
 /* With codes that must be > 0, one absmax in all. */
 static uint32_t finish_masked(int32_t *acc, size_t n, const int8_t *mask, uint32_t before)
 {
     int32_t most = 0, least = 0;
-    for (const int32_t *end = acc + n; acc < end; acc++) {
+    const size_t fours = QFW_HAS_BATCH ? n & ~(size_t)3 : 0;
+    if (fours != 0) {
+        const uint32_t size = finish_masked_fours(acc, acc + fours, mask);
+        before = size > before ? size : before;
+    }
+    mask += fours;
+    const int32_t *end = acc + n;
+    for (acc += fours; acc < end; acc++) {
         if (*mask++ <= 0) {
             *acc = 0;
             continue;
@@ -78,7 +158,8 @@ void qfw_finish_s32_dsp(int32_t *acc, size_t rows, size_t n, const qfw_finish *f
         finish_row(acc, n, f);
         return;
     }
-    for (size_t j = 0; j < n; j++) {
+    const bool fours = QFW_HAS_BATCH && f->columns && f->seed != NULL;
+    for (size_t j = fours ? finish_fours(acc, rows, n, f) : 0; j < n; j++) {
         const int32_t seed = f->seed != NULL ? f->seed[j] : 0;
         const uint32_t shift = f->seed != NULL ? f->shift[j] : 0;
         uint32_t *absmax = f->absmax + (f->columns ? j : 0);

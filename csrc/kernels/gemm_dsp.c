@@ -228,6 +228,36 @@ static void row_across(const qfw_gemm *g, const void *a, int32_t *out)
     }
 }
 
+/* Some rows of 16 bits, whose terms lie in order, by bytes side by side: four columns are the rows of a panel,
+ * the last ones begin earlier. Terms beyond a multiple of four meet zeros; of the last row they are copied. */
+static void rows_across(const qfw_gemm *g, int32_t *out, size_t out_row)
+{
+    uint32_t panel[WORDS];
+    int16_t last[TERMS] = {0};
+    const int16_t *a = g->a;
+    const size_t k = g->k, rows = g->m - 1;
+    const uint32_t *end = panel + (k + 3) / 4 * BLOCK;
+    memcpy(last, a + rows * g->a_row, k * sizeof *last);
+    const ptrdiff_t blocks = (end - panel) / BLOCK;
+    course c = {panel,
+                end,
+                out,
+                rows,
+                sizeof *out,
+                out_row * sizeof *out,
+                (ptrdiff_t)(g->a_row * sizeof *a) - 8 * blocks,
+                (size_t)blocks & 1};
+    for (size_t j = 0; j < g->n; j += 4) {
+        const size_t at = g->n - j < 4 ? g->n - 4 : j;
+        fill_rows((const int8_t *)g->b + at, g->b_row, k, true, panel);
+        c.out = out + at;
+        c.n = rows;
+        write_halves(&c, a);
+        c.n = 1;
+        write_halves(&c, last);
+    }
+}
+
 void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
 {
     const bool by_rows = !QFW_HAS_ANY_GEMM || (g->n >= 4 && g->b_width == 8 && g->a_col == 1);
@@ -239,6 +269,10 @@ void qfw_gemm_s32_dsp(const qfw_gemm *g, int32_t *out, size_t out_row)
     if (QFW_HAS_ANY_GEMM &&
         (g->k == 0 || (!few && (g->k < 2 || !QFW_HAS_PANELS)))) { /* too short for a panel */
         qfw_gemm_s32_scalar(g, out, out_row);
+        return;
+    }
+    if (QFW_HAS_PANELS && across && g->m >= 4 && g->a_width == 16 && g->add == 0 && g->k <= TERMS) {
+        rows_across(g, out, out_row);
         return;
     }
     if (!QFW_HAS_ANY_GEMM || across || by_columns) {

@@ -50,6 +50,12 @@ uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m,
 uint32_t qfw_sum_row(int32_t *sums, const int8_t *e, size_t out, const int8_t *x, size_t n,
                      size_t terms);
 
+/* And those of n biases: sums[j] is the sum of e[k n + j], terms < 2^24 of them. */
+void qfw_sum_biases(int32_t *sums, const int8_t *e, size_t n, size_t terms);
+
+/* n codes of one block, the words of the first being w: (m + (u >> 31)) >> 1. */
+void qfw_halve_codes(int8_t *m, size_t n, qfw_words w);
+
 /* Sym(8), stochastic: terms have 20 more bits. */
 enum { MOVED_FRAC = 20, MOVED_MOST = 127 };
 

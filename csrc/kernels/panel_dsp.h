@@ -55,20 +55,28 @@ static inline void block_across(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t 
     to[7] = dsp_highs(o1, o3);
 }
 
-/* Four rows of bytes side by side, their terms `term` apart. */
-static void fill_across(const int8_t *x, size_t term, size_t terms, uint32_t *to)
+/* Four rows of bytes side by side, their terms `term` apart; in order: {0, 1} and {2, 3} of each four terms
+ * are a word. */
+QFW_ALWAYS_INLINE void fill_rows(const int8_t *x, size_t term, size_t terms, const bool in_order,
+                                 uint32_t *to)
 {
     for (; terms >= 4; terms -= 4, to += BLOCK) {
         const uint32_t w0 = dsp_word(x), w1 = dsp_word(x + term);
         x += 2 * term;
         const uint32_t w2 = dsp_word(x), w3 = dsp_word(x + term);
         x += 2 * term;
-        block_across(w0, w1, w2, w3, to);
+        block_across(w0, in_order ? w2 : w1, in_order ? w1 : w2, w3, to);
     }
     if (terms != 0) {
-        block_across(dsp_word(x), terms > 1 ? dsp_word(x + term) : 0,
-                     terms > 2 ? dsp_word(x + 2 * term) : 0, 0, to);
+        const uint32_t w0 = dsp_word(x), w1 = terms > 1 ? dsp_word(x + term) : 0;
+        const uint32_t w2 = terms > 2 ? dsp_word(x + 2 * term) : 0;
+        block_across(w0, in_order ? w2 : w1, in_order ? w1 : w2, 0, to);
     }
+}
+
+static void fill_across(const int8_t *x, size_t term, size_t terms, uint32_t *to)
+{
+    fill_rows(x, term, terms, false, to);
 }
 
 /* One row of bytes, or of 16 bits, whose terms lie in order. */
@@ -155,13 +163,18 @@ typedef struct {
     size_t n;         /* columns, one at least */
     size_t row, next; /* from a sum to the next one, of the next row and of the next column */
     ptrdiff_t skip;   /* from the end of a column of b to the next column */
+    size_t odd;       /* not 0: so is the number of blocks */
 } course;
 
-/* What a block of the panel meets: bytes that lie in order, or one row of another panel. */
+/* What a block of the panel meets: bytes that lie in order, numbers of 16 bits that do, or one row of another
+ * panel. */
 #define NEXT_BYTES         \
     "ldr lr, [r2], #4\n\t" \
     "sxtb16 r0, lr\n\t"    \
     "sxtb16 lr, lr, ror #8\n\t"
+#define NEXT_HALVES        \
+    "ldr r0, [r2], #4\n\t" \
+    "ldr lr, [r2], #4\n\t"
 #define NEXT_PANEL "ldrd r0, lr, [r2], #32\n\t"
 
 #define WRITTEN                  \
@@ -180,7 +193,21 @@ typedef struct {
 #define ADDED \
     TWO_ADDED("r4", "r9", "r10") "add r1, r4, r5, lsl #1\n\t" TWO_ADDED("r1", "r11", "r12")
 
-/* The columns of a course, by registers that are named: no compiler has to find room for them all. */
+/* A block of the panel. */
+#define FOUR_TERMS(meets)                   \
+    meets "ldmia r1!, {r4, r5, r6, r8}\n\t" \
+          "smlad r9, r4, r0, r9\n\t"        \
+          "smlad r10, r6, r0, r10\n\t"      \
+          "smlad r9, r5, lr, r9\n\t"        \
+          "smlad r10, r8, lr, r10\n\t"      \
+          "ldmia r1!, {r4, r5, r6, r8}\n\t" \
+          "smlad r11, r4, r0, r11\n\t"      \
+          "smlad r12, r6, r0, r12\n\t"      \
+          "smlad r11, r5, lr, r11\n\t"      \
+          "smlad r12, r8, lr, r12\n\t"
+
+/* The columns of a course, by registers that are named: no compiler has to find room for them all. Blocks
+ * go in pairs, an odd one first. */
 #define COURSE(name, meets, placed)                                                             \
     static __attribute__((noinline)) void name(course *c, const void *b)                        \
     {                                                                                           \
@@ -192,29 +219,22 @@ typedef struct {
                          "mov r9, #0\n\t"                                                       \
                          "mov r10, #0\n\t"                                                      \
                          "mov r11, #0\n\t"                                                      \
-                         "mov r12, #0\n"                                                        \
-                         "1:\n\t" meets "ldmia r1!, {r4, r5, r6, r8}\n\t"                       \
-                         "smlad r9, r4, r0, r9\n\t"                                             \
-                         "smlad r10, r6, r0, r10\n\t"                                           \
-                         "smlad r9, r5, lr, r9\n\t"                                             \
-                         "smlad r10, r8, lr, r10\n\t"                                           \
-                         "ldmia r1!, {r4, r5, r6, r8}\n\t"                                      \
-                         "cmp r1, r3\n\t"                                                       \
-                         "smlad r11, r4, r0, r11\n\t"                                           \
-                         "smlad r12, r6, r0, r12\n\t"                                           \
-                         "smlad r11, r5, lr, r11\n\t"                                           \
-                         "smlad r12, r8, lr, r12\n\t"                                           \
-                         "bne 1b\n\t"                                                           \
-                         "ldr r0, [sp]\n\t"                                                     \
-                         "ldrd r4, r6, [r0, #8]\n\t"  /* out and n */                           \
-                         "ldrd r5, r8, [r0, #16]\n\t" /* row and next */                        \
+                         "mov r12, #0\n\t"                                                      \
+                         "ldr r4, [r0, #28]\n\t" /* odd */                                      \
+                         "cbnz r4, 3f\n"                                                        \
+                         "1:\n\t" FOUR_TERMS(meets) "3:\n\t" FOUR_TERMS(                        \
+                             meets) "cmp r1, r3\n\t"                                            \
+                                    "bne 1b\n\t"                                                \
+                                    "ldr r0, [sp]\n\t"                                          \
+                                    "ldrd r4, r6, [r0, #8]\n\t"  /* out and n */                \
+                                    "ldrd r5, r8, [r0, #16]\n\t" /* row and next */             \
                          placed "add r4, r4, r8\n\t"                                            \
-                         "subs r6, r6, #1\n\t"                                                  \
-                         "strd r4, r6, [r0, #8]\n\t"                                            \
-                         "ldr r3, [r0, #24]\n\t" /* skip */                                     \
-                         "add r2, r2, r3\n\t"                                                   \
-                         "bne 2b\n\t"                                                           \
-                         "pop {r0}"                                                             \
+                                    "subs r6, r6, #1\n\t"                                       \
+                                    "strd r4, r6, [r0, #8]\n\t"                                 \
+                                    "ldr r3, [r0, #24]\n\t" /* skip */                          \
+                                    "add r2, r2, r3\n\t"                                        \
+                                    "bne 2b\n\t"                                                \
+                                    "pop {r0}"                                                  \
                          : "+r"(with), "+r"(at)                                                 \
                          :                                                                      \
                          : "r1", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", \
@@ -223,6 +243,7 @@ typedef struct {
 
 COURSE(write_bytes, NEXT_BYTES, WRITTEN)
 COURSE(add_bytes, NEXT_BYTES, ADDED)
+COURSE(write_halves, NEXT_HALVES, WRITTEN)
 COURSE(write_panel, NEXT_PANEL, WRITTEN)
 COURSE(add_panel, NEXT_PANEL, ADDED)
 
@@ -237,7 +258,8 @@ static void run_columns(const uint32_t *panel, const uint32_t *end, size_t rows,
                 n,
                 4 * to->row,
                 4 * to->col,
-                step - (bytes ? 4 * blocks : 4 * BLOCK * blocks)};
+                step - (bytes ? 4 * blocks : 4 * BLOCK * blocks),
+                (size_t)blocks & 1};
     if (n == 0) {
         return;
     }

@@ -1,4 +1,5 @@
-/* The gradient of a row of weights over the rows of a step, for a device. */
+/* The gradient of a row of weights over the rows of a step, and that of biases; codes that are halved: for a
+ * device. */
 #include "kernels/moved.h"
 
 #if !defined(__ARM_FEATURE_DSP)
@@ -21,6 +22,25 @@ uint32_t qfw_sum_row(int32_t *sums, const int8_t *e, size_t out, const int8_t *x
         }
     }
     return all;
+}
+
+void qfw_sum_biases(int32_t *sums, const int8_t *e, size_t n, size_t terms)
+{
+    for (size_t j = 0; j < n; j++) {
+        const int8_t *at = e + j;
+        int32_t sum = 0;
+        for (size_t k = terms; k > 0; k--, at += n) {
+            sum += *at;
+        }
+        sums[j] = sum;
+    }
+}
+
+void qfw_halve_codes(int8_t *m, size_t n, qfw_words w)
+{
+    for (const int8_t *end = m + n; m < end; m++, w.u = qfw_add32(w.u, w.step)) {
+        *m = (int8_t)((*m + (int32_t)(w.u >> 31)) >> 1);
+    }
 }
 
 #else

@@ -1,4 +1,5 @@
-/* The gradient of a row of weights over the rows of a step, with the DSP extension of a Cortex-M. */
+/* The gradient of a row of weights over the rows of a step, and that of biases; codes that are halved: with
+ * the DSP extension of a Cortex-M. */
 #include "kernels/dsp.h"
 #include "kernels/moved.h"
 
@@ -87,6 +88,69 @@ uint32_t qfw_sum_row(int32_t *sums, const int8_t *e, size_t out, const int8_t *x
         }
     }
     return all;
+}
+
+/* ---- biases ---- */
+
+/* Four columns: pairs of 16 bits hold the sums of so many rows, of codes from -2^7 on. */
+enum { ROWS_OF_16 = 255 };
+
+static void sum_four(int32_t *sums, const int8_t *e, size_t n, size_t terms)
+{
+    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    for (size_t some; terms > 0; terms -= some) {
+        uint32_t even = 0, odd = 0;
+        some = terms < ROWS_OF_16 ? terms : ROWS_OF_16;
+        for (size_t k = some; k > 0; k--, e += n) {
+            const uint32_t w = dsp_word(e);
+            __asm__("sxtab16 %0, %0, %1" : "+r"(even) : "r"(w));
+            __asm__("sxtab16 %0, %0, %1, ror #8" : "+r"(odd) : "r"(w));
+        }
+        s0 += (int16_t)(even & 0xFFFFu);
+        s1 += (int16_t)(odd & 0xFFFFu);
+        s2 += (int32_t)even >> 16;
+        s3 += (int32_t)odd >> 16;
+    }
+    sums[0] = s0;
+    sums[1] = s1;
+    sums[2] = s2;
+    sums[3] = s3;
+}
+
+/* The last four begin earlier. */
+void qfw_sum_biases(int32_t *sums, const int8_t *e, size_t n, size_t terms)
+{
+    for (size_t j = 0; n >= 4 && j < n; j += 4) {
+        const size_t at = n - j < 4 ? n - 4 : j;
+        sum_four(sums + at, e + at, n, terms);
+    }
+    for (size_t j = 0; n < 4 && j < n; j++) {
+        sums[j] = 0;
+        for (size_t k = 0; k < terms; k++) {
+            sums[j] += e[k * n + j];
+        }
+    }
+}
+
+/* ---- halved ---- */
+
+/* Four codes in a step: half of the sum of two bytes is rounded down. */
+void qfw_halve_codes(int8_t *m, size_t n, qfw_words w)
+{
+    const uint32_t step = w.step;
+    uint32_t u = w.u;
+    for (; n >= 4; n -= 4, m += 4) {
+        uint32_t four = dsp_word(m), bits = u >> 31;
+        bits |= (u += step) >> 23 & 1u << 8;
+        bits |= (u += step) >> 15 & 1u << 16;
+        bits |= (u += step) >> 7 & 1u << 24;
+        u += step;
+        __asm__("shadd8 %0, %0, %1" : "+r"(four) : "r"(bits));
+        dsp_put_word(m, four);
+    }
+    for (; n > 0; n--, m++, u += step) {
+        *m = (int8_t)((*m + (int32_t)(u >> 31)) >> 1);
+    }
 }
 
 #else

@@ -85,6 +85,48 @@ static unsigned check_sums(void)
     return number;
 }
 
+/* Every number of them, any alignment; more rows than 16 bits hold, of the least code too. */
+static unsigned check_biases(void)
+{
+    enum { OUT = 9, TERMS = 300 };
+    static int8_t e[OUT * TERMS + 4];
+    unsigned number = 0;
+    for (size_t terms = 0; terms <= TERMS; terms += terms < 12 ? 1 : 48) {
+        for (size_t n = 1; n <= OUT; n++, number++) {
+            int32_t sums[OUT] = {0}, own[OUT] = {0};
+            const size_t off = number % 4;
+            fill(e + off, n * terms, number);
+            memset(e + off, number % 7 == 0 ? -128 : 127, number % 3 == 0 ? n * terms : 0);
+            for (size_t i = 0; i < n * terms; i++) {
+                own[i % n] += e[off + i];
+            }
+            qfw_sum_biases(sums, e + off, n, terms);
+            report_check(memcmp(sums, own, n * sizeof *own) == 0, number, "sums of biases");
+        }
+    }
+    return number;
+}
+
+static unsigned check_halves(void)
+{
+    static int8_t m[40], own[40];
+    unsigned number = 0;
+    for (size_t n = 0; n <= 32; n++) {
+        for (size_t off = 0; off < 4; off++, number++) {
+            const qfw_words w = {number * 0x9E3779B9u, number * 0x7FEB352Du | 1u};
+            uint32_t u = w.u;
+            fill(m, sizeof m, number);
+            memcpy(own, m, sizeof m);
+            for (size_t i = 0; i < n; i++, u = qfw_add32(u, w.step)) {
+                own[off + i] = (int8_t)((own[off + i] + (int32_t)(u >> 31)) >> 1);
+            }
+            qfw_halve_codes(m + off, n, w);
+            report_check(memcmp(m, own, sizeof m) == 0, number, "codes that are halved");
+        }
+    }
+    return number;
+}
+
 /* Of a row: what it has, and the coefficients of its two terms. */
 typedef struct {
     size_t n;
@@ -239,6 +281,10 @@ int main(void)
     report_suite_end(check_products());
     report_suite("sums");
     report_suite_end(check_sums());
+    report_suite("biases");
+    report_suite_end(check_biases());
+    report_suite("halves");
+    report_suite_end(check_halves());
     report_suite("moves");
     report_suite_end(check_moves());
     report_suite("lengths");
