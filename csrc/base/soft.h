@@ -3,6 +3,7 @@
 #ifndef QFW_BASE_SOFT_H
 #define QFW_BASE_SOFT_H
 
+#include "base/config.h"
 #include "base/fixed.h"
 
 /* a * b and a / b, a and b 0 or positive and normal, a divisor not 0: the nearest float, ties to even;
@@ -75,6 +76,31 @@ static inline float qfw_soft_div_upper(float a, float b)
     }
     const uint32_t bits = ((uint32_t)exp << 23) + (q << 8), most = QFW_F32_MAX & 0xFFFFFF00u;
     return qfw_from_bits_f32(bits < most ? bits : most);
+}
+
+/* 16 bits of a quotient's mantissa, the first of which is 1, and the field of its exponent. */
+typedef struct {
+    uint32_t mu, field;
+} qfw_soft_upper;
+
+/* Those of qfw_soft_div_upper, without a call, if a is not 0 and the field is that of a normal number, which
+ * the caller sees to; false: what follows are ones. */
+QFW_INLINE bool qfw_soft_find_upper(float a, float b, qfw_soft_upper *to)
+{
+    const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
+    const uint32_t from = qfw_mantissa(x), by = qfw_mantissa(y);
+    uint32_t rest = qfw_sub32(from, by), field = qfw_sub32((x >> 23) + 127, y >> 23);
+    if (from < by) {
+        rest = qfw_add32(rest, from);
+        field = qfw_sub32(field, 1);
+    }
+    const uint32_t upper = (rest << 7) / by;
+    rest = (rest << 7) - upper * by;
+    const uint32_t lower = (rest << 8) / by;
+    rest = (rest << 8) - lower * by;
+    to->mu = (upper << 8 | lower) + 0x8000u;
+    to->field = field;
+    return by - rest > by >> 9;
 }
 
 #endif

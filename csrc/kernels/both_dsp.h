@@ -136,7 +136,7 @@ typedef struct {
  * are named, the rest on the stack. r7, which some compilers keep, is as it was after.
  * Returns 0, or an odd number where a code was held; a state that was sets the flag. */
 #define BOTH(name, load, terms, terms_v, less, held)                                        \
-    static __attribute__((noinline)) uint32_t name(int8_t *m, int8_t *v, const void *x,     \
+    static __attribute__((noinline, unused)) uint32_t name(int8_t *m, int8_t *v, const void *x,     \
                                                    const both *b)                           \
     {                                                                                       \
         register int8_t *to __asm__("r0") = m;                                              \
@@ -202,7 +202,7 @@ BOTH(far_sums, LOAD_SUMS, SUMS, SUMS, LESS_HALVES, HELD_HALVES)
 
 /* The same of a row without an error, whose state shrinks, to 127/128 at least: its steps are bytes, and
  * none is -128. */
-static __attribute__((noinline)) uint32_t state_alone(int8_t *m, int8_t *v, const void *x,
+static __attribute__((noinline, unused)) uint32_t state_alone(int8_t *m, int8_t *v, const void *x,
                                                       const both *b)
 {
     register int8_t *to __asm__("r0") = m;

@@ -122,6 +122,29 @@ static void gradient_of(const motion *c, const int8_t *x, unsigned number, int32
     }
 }
 
+static qfw_soft_upper upper_of(const qfw_coef *k)
+{
+    const qfw_slope slope = qfw_slope_of(k);
+    const qfw_soft_upper u = {(slope >> 8 & 0x7FFFu) | 0x8000u, slope >> 23};
+    return u;
+}
+
+/* Both move, as a row of whole blocks where it may be one. */
+static uint32_t move_both(const motion *c, int8_t *m, int8_t *v, qfw_row *row, const qfw_pace *of_m,
+                          const qfw_pace *of_v)
+{
+    const qfw_slopes k = {upper_of(&c->g), upper_of(&c->v), upper_of(&c->g_v)};
+    qfw_blocks b;
+    if (!c->sums && c->first % 32 == 0 &&
+        qfw_begin_blocks(&b, of_m->key, of_v->key, row->n, of_v->v)) {
+        const uint32_t out = qfw_move_blocks(&b, row->first, m, v, row->x, row->code, &k);
+        if (out != 4) {
+            return out;
+        }
+    }
+    return qfw_move_both(m, v, row, of_m, of_v);
+}
+
 /* Parameter and state move as update_s32 moves them. */
 static void check_row(const motion *c, unsigned number)
 {
@@ -154,7 +177,7 @@ static void check_row(const motion *c, unsigned number)
         c->sums ? NULL : x + off, g, c->state ? v + off : NULL, n, c->first, c->code, c->code};
     const qfw_pace of_m = {qfw_slope_of(&c->g), qfw_slope_of(&c->v), &key};
     const qfw_pace of_s = {qfw_slope_of(&c->g_v), qfw_slope_of(&beta), &key_v};
-    const uint32_t out = c->state ? qfw_move_both(m + off, v + off, &row, &of_m, &of_s)
+    const uint32_t out = c->state ? move_both(c, m + off, v + off, &row, &of_m, &of_s)
                                   : qfw_move_row(m + off, &row, &of_m);
     bool same = out == told;
     for (size_t i = 0; i < n; i++) {
@@ -233,6 +256,28 @@ static unsigned check_bounds(void)
     return number;
 }
 
+/* Rows that are whole blocks of random words, one without an error among four. */
+static unsigned check_blocks(void)
+{
+    unsigned number = 0;
+    for (int32_t shift = -6; shift < 14; shift++) {
+        for (int32_t of_v = -7; of_v < 20; of_v++) {
+            for (int32_t code = 0; code <= 120; code += 40, number++) {
+                const motion c = {32 * (1 + number % 2),
+                                  (ptrdiff_t)(32 * (number % 71)),
+                                  number % 7 == 0 ? -code : code,
+                                  coef(number % 2 == 0 ? 65535 : 33000, shift),
+                                  coef(number % 5 == 0 ? 65535 : 37000, of_v),
+                                  coef(52001, shift + (int32_t)(number % 13) - 9),
+                                  false,
+                                  true};
+                check_row(&c, number);
+            }
+        }
+    }
+    return number;
+}
+
 int main(void)
 {
     report_suite("products");
@@ -245,6 +290,8 @@ int main(void)
     report_suite_end(check_lengths());
     report_suite("bounds");
     report_suite_end(check_bounds());
+    report_suite("blocks");
+    report_suite_end(check_blocks());
     report_exit();
     return 1;
 }
