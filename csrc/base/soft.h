@@ -78,29 +78,39 @@ static inline float qfw_soft_div_upper(float a, float b)
     return qfw_from_bits_f32(bits < most ? bits : most);
 }
 
+/* A normal number's mantissa of 24 bits and the field of its exponent. */
+typedef struct {
+    uint32_t mant, field;
+} qfw_soft_number;
+
+static inline qfw_soft_number qfw_soft_number_of(float a)
+{
+    const uint32_t x = qfw_bits_f32(a);
+    const qfw_soft_number n = {qfw_mantissa(x), x >> 23};
+    return n;
+}
+
 /* 16 bits of a quotient's mantissa, the first of which is 1, and the field of its exponent. */
 typedef struct {
     uint32_t mu, field;
 } qfw_soft_upper;
 
-/* Those of qfw_soft_div_upper, without a call, if a is not 0 and the field is that of a normal number, which
- * the caller sees to; false: what follows are ones. */
-QFW_INLINE bool qfw_soft_find_upper(float a, float b, qfw_soft_upper *to)
+/* Those of qfw_soft_div_upper, if the field is that of a normal number, which the caller sees to. False: what
+ * follows them are ones. */
+QFW_INLINE bool qfw_soft_find_upper(qfw_soft_number a, qfw_soft_number b, qfw_soft_upper *to)
 {
-    const uint32_t x = qfw_bits_f32(a), y = qfw_bits_f32(b);
-    const uint32_t from = qfw_mantissa(x), by = qfw_mantissa(y);
-    uint32_t rest = qfw_sub32(from, by), field = qfw_sub32((x >> 23) + 127, y >> 23);
-    if (from < by) {
-        rest = qfw_add32(rest, from);
+    uint32_t rest = qfw_sub32(a.mant, b.mant), field = qfw_sub32(a.field + 127, b.field);
+    if (a.mant < b.mant) {
+        rest = qfw_add32(rest, a.mant);
         field = qfw_sub32(field, 1);
     }
-    const uint32_t upper = (rest << 7) / by;
-    rest = (rest << 7) - upper * by;
-    const uint32_t lower = (rest << 8) / by;
-    rest = (rest << 8) - lower * by;
+    const uint32_t upper = (rest << 7) / b.mant;
+    rest = (rest << 7) - upper * b.mant;
+    const uint32_t lower = (rest << 8) / b.mant;
+    rest = (rest << 8) - lower * b.mant;
     to->mu = (upper << 8 | lower) + 0x8000u;
     to->field = field;
-    return by - rest > by >> 9;
+    return b.mant - rest > b.mant >> 9;
 }
 
 #endif

@@ -7,63 +7,89 @@ enum { FRAC = MOVED_FRAC };
 
 /* ---- weights ---- */
 
-/* top over the scale `to`; top is not 0. False: it is beyond what is found so. */
-QFW_INLINE bool find_slope(float top, float to, qfw_soft_upper *s)
+/* A number that slopes are quotients of. */
+typedef struct {
+    float v;
+    qfw_soft_number soft;
+} number;
+
+QFW_INLINE number number_of(float v)
+{
+    const number n = {v, qfw_soft_number_of(v)};
+    return n;
+}
+
+/* a over b, a not 0. False: it is beyond what is found so. */
+QFW_INLINE bool find_slope(number a, number b, qfw_soft_upper *s)
 {
     if (QFW_SOFT_FLOAT) {
-        return qfw_soft_find_upper(top, to, s);
+        return qfw_soft_find_upper(a.soft, b.soft, s);
     }
-    const qfw_slope slope = qfw_row_slope(top, to);
+    const qfw_slope slope = qfw_row_slope(a.v, b.v);
     s->mu = (uint32_t)moved_mu(slope);
     s->field = slope >> 23;
     return slope != 0;
 }
 
-/* Row o, of whole blocks, where both scales have begun; false: nothing was done. */
-QFW_INLINE bool move_blocks(qfw_step_rows *s, qfw_blocks *b, ptrdiff_t o, int32_t code,
-                            const int8_t *x)
+/* All rows of whole blocks: where they are, and what their slopes are made of. */
+typedef struct {
+    const float *s_w, *s_v;
+    int8_t *m, *v;
+    const int8_t *x;
+    size_t row;
+    number of_param, of_state;
+    qfw_blocks b;
+} matrix;
+
+/* False: they are not all such rows, with scales of their own. */
+static bool begin_matrix(const qfw_step_rows *s, const int8_t *x, matrix *t)
 {
-    const float s_w = s->param->t.scale[o], s_v = s->state->t.scale[o];
+    t->s_w = s->param->t.scale;
+    t->s_v = s->state->t.scale;
+    t->m = s->param->t.codes;
+    t->v = s->state->t.codes;
+    t->x = x;
+    t->row = (size_t)s->row;
+    t->of_param = number_of(s->of_param);
+    t->of_state = number_of(s->v->of_state);
+    const bool each = s->param->scales == s->rows && s->state->scales == s->rows;
+    return each && qfw_bits_f32(s->of_param) != 0 && qfw_bits_f32(s->v->of_state) != 0 &&
+           qfw_begin_blocks(&t->b, &s->key, &s->v->key, t->row, s->v->own);
+}
+
+/* Row o, where both scales have begun. What qfw_move_both returns, or 4: nothing was done. */
+QFW_INLINE uint32_t move_blocks(const qfw_step_rows *s, matrix *t, size_t o, int32_t code)
+{
+    const float s_w = t->s_w[o], s_v = t->s_v[o];
     if (qfw_bits_f32(s_w) == QFW_F32_ONE || qfw_bits_f32(s_v) == QFW_F32_ONE) {
-        return false;
+        return 4;
     }
     const float of_v = qfw_by_state(s->v, s_v);
+    const number by_w = number_of(s_w), by_v = number_of(s_v);
     qfw_slopes k;
-    if (qfw_bits_f32(of_v) == 0 || !find_slope(of_v, s_w, &k.v)) {
-        return false;
+    if (qfw_bits_f32(of_v) == 0 || !find_slope(number_of(of_v), by_w, &k.v)) {
+        return 4;
     }
     if (code != 0 &&
-        !(find_slope(s->of_param, s_w, &k.g) && find_slope(s->v->of_state, s_v, &k.g_v))) {
-        return false;
+        !(find_slope(t->of_param, by_w, &k.g) && find_slope(t->of_state, by_v, &k.g_v))) {
+        return 4;
     }
-    const ptrdiff_t first = o * s->row;
-    int8_t *m = (int8_t *)s->param->t.codes + first, *v = (int8_t *)s->state->t.codes + first;
-    const uint32_t events = qfw_move_blocks(b, first, m, v, x, code, &k);
-    if (events == 4) {
-        return false;
-    }
-    if (events != 0) {
-        qfw_flag_row(s, o, events & 1u);
-        qfw_flag_row(s, s->param->scales + o, events >> 1);
-    }
-    return true;
+    const size_t first = o * t->row;
+    return qfw_move_blocks(&t->b, first, t->m + first, t->v + first, t->x, code, &k);
 }
 
 void qfw_move_outer_by_state(qfw_step_rows *s, const int8_t *e, const int8_t *x)
 {
-    const qfw_state_rows *of = s->v;
-    const ptrdiff_t rows = s->rows, row = s->row;
-    const bool each = s->param->scales == rows && s->state->scales == rows;
-    const bool some = qfw_bits_f32(s->of_param) != 0 && qfw_bits_f32(of->of_state) != 0;
-    qfw_blocks b;
-    const bool whole =
-        each && some && qfw_begin_blocks(&b, &s->key, &of->key, (size_t)row, of->own);
-    qfw_row r = {x, NULL, NULL, (size_t)row, 0, 0, 0};
-    for (ptrdiff_t o = 0; o < rows; o++) {
-        if (!whole || !move_blocks(s, &b, o, e[o], x)) {
-            r.code = e[o];
-            r.first = o * row;
+    matrix t;
+    const bool whole = begin_matrix(s, x, &t);
+    for (ptrdiff_t o = 0; o < s->rows; o++) {
+        const uint32_t events = whole ? move_blocks(s, &t, (size_t)o, e[o]) : 4;
+        if (events == 4) {
+            qfw_row r = {x, NULL, NULL, (size_t)s->row, o * s->row, e[o], 0};
             qfw_move_row_by_state(s, o, e[o] != 0, &r);
+        } else if (events != 0) {
+            qfw_flag_row(s, o, events & 1u);
+            qfw_flag_row(s, s->param->scales + o, events >> 1);
         }
     }
 }
@@ -144,7 +170,8 @@ static inline bool find_product(const ratio *r, uint32_t s_v, factor *to)
 
 /* What is the same for all biases of a block. */
 typedef struct {
-    float s_w, of_state;
+    float s_w;
+    number of_state;
     ratio by_v;
     factor k, own; /* of the gradient in the parameter, of a state in itself */
     qfw_slope slope, slope_own;
@@ -169,25 +196,26 @@ static QFW_COLD terms terms_by_state(const qfw_step_rows *s, const biases *b, in
 /* Of a gradient's, any. */
 static QFW_COLD terms terms_by_error(const biases *b, int32_t g, float s_v)
 {
-    const qfw_slope of_v = qfw_row_slope(b->of_state, s_v);
+    const qfw_slope of_v = qfw_row_slope(b->of_state.v, s_v);
     const terms t = {qfw_bias_term(g, b->slope, QFW_BIAS_FRAC), qfw_bias_term(g, of_v, FRAC)};
     return t;
 }
 
-QFW_INLINE terms add_state(const qfw_step_rows *s, const biases *b, int32_t was, float s_v)
+QFW_INLINE terms add_state(const qfw_step_rows *s, const biases *b, bool fast, int32_t was,
+                           float s_v)
 {
     factor f;
-    if (QFW_SOFT_FLOAT && b->fast && find_product(&b->by_v, qfw_bits_f32(s_v), &f)) {
+    if (fast && find_product(&b->by_v, qfw_bits_f32(s_v), &f)) {
         const terms t = {(was * f.mu) >> f.down, (was * b->own.mu) >> b->own.down};
         return t;
     }
     return terms_by_state(s, b, was, s_v);
 }
 
-QFW_INLINE terms add_error(const biases *b, int32_t g, float s_v)
+QFW_INLINE terms add_error(const biases *b, bool fast, int32_t g, float s_v)
 {
     qfw_soft_upper q;
-    if (QFW_SOFT_FLOAT && b->fast && qfw_soft_find_upper(b->of_state, s_v, &q)) {
+    if (fast && qfw_soft_find_upper(b->of_state.soft, qfw_soft_number_of(s_v), &q)) {
         const uint32_t down = qfw_sub32(147 - FRAC, q.field);
         if (down <= 31) {
             const terms t = {(g * b->k.mu) >> b->k.down, (g * ((int32_t)q.mu * 32)) >> down};
@@ -208,20 +236,21 @@ static biases biases_of(const qfw_step_rows *s, bool wide, qfw_slope k)
 {
     biases b;
     b.s_w = s->param->t.scale[0];
-    b.of_state = s->v->of_state;
+    b.of_state = number_of(s->v->of_state);
     b.by_v = ratio_of(s->v->step_v, b.s_w);
     b.slope = k;
     b.slope_own = s->v->own;
     const bool both = find_factor(k, QFW_BIAS_FRAC, &b.k) & find_factor(b.slope_own, FRAC, &b.own);
-    b.fast = !wide && both && qfw_bits_f32(b.of_state) != 0;
+    b.fast = QFW_SOFT_FLOAT && !wide && both && qfw_bits_f32(b.of_state.v) != 0;
     return b;
 }
 
-int32_t qfw_move_biases_by_state(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, const int8_t *e,
-                                 const int32_t *sums, qfw_slope k)
+/* `wide`, `fast`: constants at each call. */
+QFW_INLINE int32_t move_biases(qfw_step_rows *s, const biases *b, ptrdiff_t i, ptrdiff_t end,
+                               const int8_t *e, const int32_t *sums, const bool wide,
+                               const bool fast)
 {
-    const bool wide = QFW_HAS_ANY_MOVE && e == NULL, each = s->state->scales == s->rows;
-    const biases b = biases_of(s, wide, k);
+    const ptrdiff_t each = s->state->scales == s->rows ? -1 : 0;
     int8_t *v = s->state->t.codes;
     int16_t *m = s->param->t.codes;
     const float *scale = s->state->t.scale;
@@ -229,22 +258,22 @@ int32_t qfw_move_biases_by_state(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, c
     qfw_words w = moved_words(&s->key, i), w_v = moved_words(&s->v->key, i);
     for (; i < end; i++, w.u = qfw_add32(w.u, w.step), w_v.u = qfw_add32(w_v.u, w_v.step)) {
         const int32_t g = wide ? sums[i] : e[i], was = v[i];
-        const ptrdiff_t at = each ? i : 0;
+        const ptrdiff_t at = i & each;
         if (was == 0) {
             if (g == 0) {
                 continue;
             }
-            if (each && qfw_bits_f32(scale[at]) == QFW_F32_ONE) {
+            if (each != 0 && qfw_bits_f32(scale[at]) == QFW_F32_ONE) {
                 start_state(s, at, g);
             }
         }
         const float s_v = scale[at];
         terms t = {0, 0};
         if (was != 0) {
-            t = add_state(s, &b, was, s_v);
+            t = add_state(s, b, fast, was, s_v);
         }
         if (g != 0) {
-            const terms more = add_error(&b, g, s_v);
+            const terms more = add_error(b, fast, g, s_v);
             t.y += more.y;
             t.y_v += more.y_v;
         }
@@ -256,4 +285,15 @@ int32_t qfw_move_biases_by_state(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, c
         }
     }
     return out;
+}
+
+int32_t qfw_move_biases_by_state(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, const int8_t *e,
+                                 const int32_t *sums, qfw_slope k)
+{
+    const bool wide = QFW_HAS_ANY_MOVE && e == NULL;
+    const biases b = biases_of(s, wide, k);
+    if (b.fast) {
+        return move_biases(s, &b, i, end, e, sums, false, true);
+    }
+    return move_biases(s, &b, i, end, e, sums, wide, false);
 }

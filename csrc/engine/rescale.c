@@ -79,12 +79,14 @@ static span span_of(const qfw_operand *x, ptrdiff_t scale)
 /* Whether n bytes are 0, a word of them at a time. */
 static bool are_zero(const uint8_t *p, ptrdiff_t n)
 {
-    size_t word[4], any = 0;
-    for (; n >= (ptrdiff_t)sizeof word; n -= (ptrdiff_t)sizeof word, p += sizeof word) {
-        for (size_t i = 0; i < 4; i++) {
-            QFW_COPY_FEW(&word[i], p + i * sizeof any, sizeof any);
-        }
-        any |= (word[0] | word[1]) | (word[2] | word[3]);
+    enum { FOUR = 4 * sizeof(size_t) };
+    size_t a, b, c, d, any = 0;
+    for (; n >= FOUR; n -= FOUR, p += FOUR) {
+        QFW_COPY_FEW(&a, p, sizeof a);
+        QFW_COPY_FEW(&b, p + sizeof a, sizeof b);
+        QFW_COPY_FEW(&c, p + 2 * sizeof a, sizeof c);
+        QFW_COPY_FEW(&d, p + 3 * sizeof a, sizeof d);
+        any |= (a | b) | (c | d);
     }
     for (; n > 0; n--, p++) {
         any |= *p;
@@ -204,7 +206,7 @@ static void shift_codes(const qfw_operand *x, ptrdiff_t scale, const qfw_key *ke
     const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
     for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
-        if (ARE_PLAIN) {
+        if (ARE_PLAIN && (!QFW_HAS_STATE || key == NULL || qfw_slot(&x->t.format) != 8)) {
             shift_plain(x, run, key);
         } else if (key != NULL && x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8) {
             halve_bytes((int8_t *)x->t.codes + run.first, run.first, run.n, key);

@@ -67,7 +67,7 @@ static uint32_t move_up(qfw_blocks *b, int8_t *m, int8_t *v, const int8_t *x, in
     return (out & 1u) | dsp_flag() << 1;
 }
 
-uint32_t qfw_move_blocks(qfw_blocks *b, ptrdiff_t first, int8_t *m, int8_t *v, const int8_t *x,
+uint32_t qfw_move_blocks(qfw_blocks *b, size_t first, int8_t *m, int8_t *v, const int8_t *x,
                          int32_t code, const qfw_slopes *s)
 {
     const uint32_t draws = qfw_mul32((uint32_t)first >> 4, b->weyl);

@@ -81,7 +81,7 @@ bool qfw_begin_blocks(qfw_blocks *b, const qfw_key *key, const qfw_key *key_v, s
     return false;
 }
 
-uint32_t qfw_move_blocks(qfw_blocks *b, ptrdiff_t first, int8_t *m, int8_t *v, const int8_t *x,
+uint32_t qfw_move_blocks(qfw_blocks *b, size_t first, int8_t *m, int8_t *v, const int8_t *x,
                          int32_t code, const qfw_slopes *s)
 {
     (void)b, (void)first, (void)m, (void)v, (void)x, (void)code, (void)s;

@@ -74,7 +74,7 @@ bool qfw_begin_blocks(qfw_blocks *b, const qfw_key *key, const qfw_key *key_v, s
 
 /* The row that begins with element `first`, as qfw_move_both moves it; code 0: s->g and s->g_v are not
  * read, nor x. 4: its slopes are beyond what is done so, and nothing was done. */
-uint32_t qfw_move_blocks(qfw_blocks *b, ptrdiff_t first, int8_t *m, int8_t *v, const int8_t *x,
+uint32_t qfw_move_blocks(qfw_blocks *b, size_t first, int8_t *m, int8_t *v, const int8_t *x,
                          int32_t code, const qfw_slopes *s);
 
 /* The gradient of a row of weights over the `terms` rows of a step: sums[i] is the sum of e[k out] x[k n

@@ -137,7 +137,7 @@ static uint32_t move_both(const motion *c, int8_t *m, int8_t *v, qfw_row *row, c
     qfw_blocks b;
     if (!c->sums && c->first % 32 == 0 &&
         qfw_begin_blocks(&b, of_m->key, of_v->key, row->n, of_v->v)) {
-        const uint32_t out = qfw_move_blocks(&b, row->first, m, v, row->x, row->code, &k);
+        const uint32_t out = qfw_move_blocks(&b, (size_t)row->first, m, v, row->x, row->code, &k);
         if (out != 4) {
             return out;
         }
