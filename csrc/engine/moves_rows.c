@@ -73,6 +73,7 @@ static void clear_flags(qfw_step_rows *s)
     const bool has_state = QFW_HAS_STATE && s->state != NULL;
     memset(s->flags, 0, (size_t)(s->param->scales + (has_state ? s->state->scales : 0)));
     s->flagged = true;
+    s->param_flagged = qfw_looks_at_scales(s->call);
 }
 
 void qfw_flag_row(qfw_step_rows *s, ptrdiff_t at, uint32_t out)
@@ -82,6 +83,7 @@ void qfw_flag_row(qfw_step_rows *s, ptrdiff_t at, uint32_t out)
             clear_flags(s);
         }
         s->flags[at] = 1;
+        s->param_flagged |= at < s->param->scales;
     }
 }
 
@@ -93,8 +95,11 @@ void qfw_end_rows(qfw_step_rows *s)
         }
         clear_flags(s);
     }
-    qfw_settle_scales(s->call, s->param, s->flags);
-    if (QFW_HAS_STATE && s->state != NULL) {
+    const bool has_state = QFW_HAS_STATE && s->state != NULL;
+    if (!has_state || s->param_flagged) {
+        qfw_settle_scales(s->call, s->param, s->flags);
+    }
+    if (has_state) {
         qfw_settle_scales(s->call, s->state, s->flags + s->param->scales);
     }
 }

@@ -37,9 +37,10 @@ typedef struct {
     float sigma;                      /* the gradient's scale */
     float step_g, of_param;           /* a factor; sigma times that */
     qfw_key key;
-    uint32_t most;  /* the largest |x| of an outer product; 0: not found yet */
-    uint8_t *flags; /* a byte for each scale */
-    bool flagged;   /* one is set; else they are not even 0 */
+    uint32_t most;      /* the largest |x| of an outer product; 0: not found yet */
+    uint8_t *flags;     /* a byte for each scale */
+    bool flagged;       /* one is set; else they are not even 0 */
+    bool param_flagged; /* one of the parameter's may be */
 } qfw_step_rows;
 
 /* False: it is no such parameter, state or step, and nothing was done.

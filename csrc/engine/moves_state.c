@@ -2,34 +2,11 @@
 #include "base/random.h"
 #include "engine/moves_rows.h"
 #include "engine/rescale.h"
+#include "engine/slopes.h"
 
 enum { FRAC = MOVED_FRAC };
 
 /* ---- weights ---- */
-
-/* A number that slopes are quotients of. */
-typedef struct {
-    float v;
-    qfw_soft_number soft;
-} number;
-
-QFW_INLINE number number_of(float v)
-{
-    const number n = {v, qfw_soft_number_of(v)};
-    return n;
-}
-
-/* a over b, a not 0. False: it is beyond what is found so. */
-QFW_INLINE bool find_slope(number a, number b, qfw_soft_upper *s)
-{
-    if (QFW_SOFT_FLOAT) {
-        return qfw_soft_find_upper(a.soft, b.soft, s);
-    }
-    const qfw_slope slope = qfw_row_slope(a.v, b.v);
-    s->mu = (uint32_t)moved_mu(slope);
-    s->field = slope >> 23;
-    return slope != 0;
-}
 
 /* All rows of whole blocks: where they are, and what their slopes are made of. */
 typedef struct {
@@ -37,42 +14,69 @@ typedef struct {
     int8_t *m, *v;
     const int8_t *x;
     size_t row;
-    number of_param, of_state;
+    slope_factor step_v, of_param;
+    qfw_soft_number of_state;
     qfw_blocks b;
 } matrix;
 
 /* False: they are not all such rows, with scales of their own. */
 static bool begin_matrix(const qfw_step_rows *s, const int8_t *x, matrix *t)
 {
+    const qfw_state_rows *of = s->v;
     t->s_w = s->param->t.scale;
     t->s_v = s->state->t.scale;
     t->m = s->param->t.codes;
     t->v = s->state->t.codes;
     t->x = x;
     t->row = (size_t)s->row;
-    t->of_param = number_of(s->of_param);
-    t->of_state = number_of(s->v->of_state);
+    t->step_v = slope_factor_of(of->step_v);
+    t->of_param = slope_factor_of(s->of_param);
+    t->of_state = qfw_soft_number_of(of->of_state);
     const bool each = s->param->scales == s->rows && s->state->scales == s->rows;
-    return each && qfw_bits_f32(s->of_param) != 0 && qfw_bits_f32(s->v->of_state) != 0 &&
-           qfw_begin_blocks(&t->b, &s->key, &s->v->key, t->row, s->v->own);
+    const bool some = qfw_bits_f32(of->step_v) != 0 && qfw_bits_f32(s->of_param) != 0 &&
+                      qfw_bits_f32(of->of_state) != 0;
+    return each && some && qfw_begin_blocks(&t->b, &s->key, &of->key, t->row, of->own);
 }
 
-/* Row o, where both scales have begun. What qfw_move_both returns, or 4: nothing was done. */
+/* A slope as it is defined. */
+static QFW_COLD qfw_slope defined(float top, float to)
+{
+    return qfw_row_slope(top, to);
+}
+
+static inline qfw_soft_upper upper_of(qfw_slope slope)
+{
+    const qfw_soft_upper u = {(uint32_t)moved_mu(slope), slope >> 23};
+    return u;
+}
+
+/* Row o, where both scales have begun. What qfw_move_both returns, or 4: nothing was done. Three mantissas
+ * make 2^71 of a product by a reciprocal, of which 2^7 are left of the quotient. Fields of slopes that are
+ * not those of normal numbers are no rows of blocks. */
 QFW_INLINE uint32_t move_blocks(const qfw_step_rows *s, matrix *t, size_t o, int32_t code)
 {
     const float s_w = t->s_w[o], s_v = t->s_v[o];
-    if (qfw_bits_f32(s_w) == QFW_F32_ONE || qfw_bits_f32(s_v) == QFW_F32_ONE) {
+    const slope_factor v = slope_factor_of(s_v);
+    const qfw_soft_number w = qfw_soft_number_of(s_w);
+    const uint32_t normal = qfw_sub32(v.field + t->step_v.field, 128); /* that product's */
+    if (qfw_bits_f32(s_w) == QFW_F32_ONE || qfw_bits_f32(s_v) == QFW_F32_ONE || normal > 252) {
         return 4;
     }
-    const float of_v = qfw_by_state(s->v, s_v);
-    const number by_w = number_of(s_w), by_v = number_of(s_v);
+    const uint32_t by_w = slope_reciprocal(w.mant);
+    const uint32_t of_v = qfw_mulhi(qfw_mulhi(by_w, t->step_v.mant), v.mant);
     qfw_slopes k;
-    if (qfw_bits_f32(of_v) == 0 || !find_slope(number_of(of_v), by_w, &k.v)) {
-        return 4;
+    if (!slope_near(of_v, qfw_sub32(normal + 129, w.field), &k.v)) {
+        k.v = upper_of(defined(qfw_by_state(s->v, s_v), s_w));
     }
-    if (code != 0 &&
-        !(find_slope(t->of_param, by_w, &k.g) && find_slope(t->of_state, by_v, &k.g_v))) {
-        return 4;
+    if (code != 0) {
+        const qfw_soft_number by_v = {v.mant >> 8, v.field};
+        const uint32_t of_g = qfw_mulhi(by_w, t->of_param.mant);
+        if (!slope_near(of_g, qfw_sub32(t->of_param.field + 127, w.field), &k.g)) {
+            k.g = upper_of(defined(s->of_param, s_w));
+        }
+        if (!qfw_soft_find_upper(t->of_state, by_v, &k.g_v)) {
+            k.g_v = upper_of(defined(s->v->of_state, s_v));
+        }
     }
     const size_t first = o * t->row;
     return qfw_move_blocks(&t->b, first, t->m + first, t->v + first, t->x, code, &k);
@@ -110,68 +114,41 @@ QFW_INLINE bool find_factor(qfw_slope k, int32_t frac, factor *to)
     return to->down <= 31;
 }
 
-/* The slope of a state's codes in a parameter that has one scale s_w is the state's scale times a quotient,
- * step_v / s_w: 2^31 times its mantissa, less than 1 is left out, and what `down` of a factor is more than
- * the other's exponent field, for products of mantissas below 2. Fields from `least` to least + span have
- * factors, and their products by step_v are normal numbers. */
+/* The slope of a state's codes in a parameter that has one scale: the state's scale times `by`. `down` of a
+ * factor is that of here less the scale's field, if the product's first bit is set. Scales of fields from
+ * `least` to least + span have factors, and their products by step_v are normal numbers. */
 typedef struct {
-    uint32_t mant, down, least, span;
+    uint32_t by, down, least, span;
 } ratio;
-
-/* Eight bits more of a quotient. */
-static inline uint32_t digit(uint32_t q, uint32_t *rest, uint32_t by)
-{
-    const uint32_t word = *rest << 8, more = word / by;
-    *rest = word - more * by;
-    return q << 8 | more;
-}
 
 static ratio ratio_of(float step_v, float s_w)
 {
-    const uint32_t x = qfw_bits_f32(step_v), y = qfw_bits_f32(s_w), by = qfw_mantissa(y);
-    uint32_t rest = qfw_mantissa(x);
-    int32_t exp = (int32_t)(x >> 23) - (int32_t)(y >> 23);
-    if (rest < by) {
-        rest *= 2;
-        exp--;
-    }
-    rest -= by;
-    const uint32_t one = (rest << 7) / by, first = 1u << 7 | one;
-    rest = (rest << 7) - one * by;
-    const uint32_t two = digit(first, &rest, by), three = digit(two, &rest, by);
-    /* a factor's `down` is 135 - field, of a product's field; 1 .. 30 here */
-    const int32_t of_factor = 105 - exp, normal = 129 - (int32_t)(x >> 23);
+    const slope_factor v = slope_factor_of(step_v);
+    const qfw_soft_number w = qfw_soft_number_of(s_w);
+    const int32_t field = (int32_t)v.field - (int32_t)w.field;
+    /* a factor's `down` is 135 less the slope's field, of which two bits at most are not set */
+    const int32_t of_factor = 105 - field, normal = 128 - (int32_t)v.field;
     const int32_t least = of_factor > normal ? of_factor : normal;
-    const int32_t most = of_factor + 29 < normal + 250 ? of_factor + 29 : normal + 250;
-    const bool some = x != 0 && least <= most;
-    const ratio r = {digit(three, &rest, by), (uint32_t)(135 - exp), some ? (uint32_t)least : 512u,
-                     some ? (uint32_t)(most - least) : 0u};
+    const int32_t most = of_factor + 29 < normal + 252 ? of_factor + 29 : normal + 252;
+    const bool some = qfw_bits_f32(step_v) != 0 && least <= most;
+    const ratio r = {qfw_mulhi(slope_reciprocal(w.mant), v.mant), (uint32_t)(134 - field),
+                     some ? (uint32_t)least : 512u, some ? (uint32_t)(most - least) : 0u};
     return r;
 }
 
-/* The factor is that of the nearest float to the quotient of the nearest to step_v s_v, by s_w: the product
- * here differs by less than 2^-22.9 of it. 16 bits are the same where those that follow are not close to
- * 0 or 1: a unit here is 2^-31, so that 2^9.1 would do. */
-static inline bool find_product(const ratio *r, uint32_t s_v, factor *to)
+static inline bool find_product(const ratio *r, float s_v, factor *to)
 {
-    const uint32_t field = s_v >> 23;
-    uint32_t high = qfw_mulhi(r->mant, qfw_mul32(s_v, 1u << 8) | 0x80000000u);
-    uint32_t down = qfw_sub32(r->down, field);
-    if (high >> 31 != 0) {
-        down = qfw_sub32(down, 1);
-    } else {
-        high *= 2;
-    }
-    to->mu = (int32_t)(high >> 16) * 32;
-    to->down = down;
-    const bool clear = (qfw_sub32(high, 1024) & 0xFFFFu) < 0x10000u - 2048;
-    return clear && qfw_sub32(field, r->least) <= r->span;
+    const slope_factor v = slope_factor_of(s_v);
+    const uint32_t of_v = qfw_mulhi(r->by, v.mant), up = (uint32_t)(31 - qfw_msb64(of_v));
+    to->mu = (int32_t)(of_v << up >> 16) * 32;
+    to->down = qfw_sub32(r->down + up, v.field);
+    return slope_is_clear(of_v << up) && qfw_sub32(v.field, r->least) <= r->span;
 }
 
 /* What is the same for all biases of a block. */
 typedef struct {
-    float s_w;
-    number of_state;
+    float s_w, of_state;
+    qfw_soft_number soft;
     ratio by_v;
     factor k, own; /* of the gradient in the parameter, of a state in itself */
     qfw_slope slope, slope_own;
@@ -196,7 +173,7 @@ static QFW_COLD terms terms_by_state(const qfw_step_rows *s, const biases *b, in
 /* Of a gradient's, any. */
 static QFW_COLD terms terms_by_error(const biases *b, int32_t g, float s_v)
 {
-    const qfw_slope of_v = qfw_row_slope(b->of_state.v, s_v);
+    const qfw_slope of_v = qfw_row_slope(b->of_state, s_v);
     const terms t = {qfw_bias_term(g, b->slope, QFW_BIAS_FRAC), qfw_bias_term(g, of_v, FRAC)};
     return t;
 }
@@ -205,7 +182,7 @@ QFW_INLINE terms add_state(const qfw_step_rows *s, const biases *b, bool fast, i
                            float s_v)
 {
     factor f;
-    if (fast && find_product(&b->by_v, qfw_bits_f32(s_v), &f)) {
+    if (fast && find_product(&b->by_v, s_v, &f)) {
         const terms t = {(was * f.mu) >> f.down, (was * b->own.mu) >> b->own.down};
         return t;
     }
@@ -215,7 +192,7 @@ QFW_INLINE terms add_state(const qfw_step_rows *s, const biases *b, bool fast, i
 QFW_INLINE terms add_error(const biases *b, bool fast, int32_t g, float s_v)
 {
     qfw_soft_upper q;
-    if (fast && qfw_soft_find_upper(b->of_state.soft, qfw_soft_number_of(s_v), &q)) {
+    if (fast && qfw_soft_find_upper(b->soft, qfw_soft_number_of(s_v), &q)) {
         const uint32_t down = qfw_sub32(147 - FRAC, q.field);
         if (down <= 31) {
             const terms t = {(g * b->k.mu) >> b->k.down, (g * ((int32_t)q.mu * 32)) >> down};
@@ -236,12 +213,13 @@ static biases biases_of(const qfw_step_rows *s, bool wide, qfw_slope k)
 {
     biases b;
     b.s_w = s->param->t.scale[0];
-    b.of_state = number_of(s->v->of_state);
+    b.of_state = s->v->of_state;
+    b.soft = qfw_soft_number_of(b.of_state);
     b.by_v = ratio_of(s->v->step_v, b.s_w);
     b.slope = k;
     b.slope_own = s->v->own;
     const bool both = find_factor(k, QFW_BIAS_FRAC, &b.k) & find_factor(b.slope_own, FRAC, &b.own);
-    b.fast = QFW_SOFT_FLOAT && !wide && both && qfw_bits_f32(b.of_state.v) != 0;
+    b.fast = QFW_SOFT_FLOAT && !wide && both && qfw_bits_f32(b.of_state) != 0;
     return b;
 }
 

@@ -14,6 +14,7 @@ bool qfw_begin_blocks(qfw_blocks *b, const qfw_key *key, const qfw_key *key_v, s
     }
     b->own = moved_mu(own) * (1 << moved_lift(own)); /* below 2^20 */
     b->mu_v = b->own * 256;
+    b->room = 2 * ((127 << 20) - 128 * b->own - 1); /* a term is at most |g_v| / 2 and 1 */
     b->key = key->k0;
     b->k1 = key->k1;
     b->key_v = key_v->k0;
@@ -25,45 +26,44 @@ bool qfw_begin_blocks(qfw_blocks *b, const qfw_key *key, const qfw_key *key_v, s
     return true;
 }
 
-static inline int32_t lift_of(qfw_soft_upper s)
+/* A slope of mu 2^(field - 142) moves up by field - 122 a term of a code in steps of 2^-20, mu < 2^16. Terms
+ * are at most 2^28. */
+QFW_ALWAYS_INLINE uint32_t move_alone(qfw_blocks *b, int8_t *m, int8_t *v, qfw_soft_upper s)
 {
-    return (int32_t)s.field - 122;
-}
-
-/* Terms are at most 2^28. */
-static uint32_t move_alone(qfw_blocks *b, int8_t *m, int8_t *v, qfw_soft_upper s)
-{
-    const int32_t lift = lift_of(s);
-    if (lift < -16 || lift > 5) {
+    const uint32_t up = qfw_sub32(s.field, 106); /* 16 more */
+    if (up > 21) {
         return 4;
     }
     dsp_clear_flag();
-    if (lift < 0) {
-        b->mu = (int32_t)(s.mu << (lift + 16));
+    if (up < 16) {
+        b->mu = (int32_t)(s.mu << up);
         alone_low(m, v, b);
     } else {
-        b->mu = (int32_t)(s.mu << lift);
+        b->mu = (int32_t)(s.mu << (up - 16));
         alone_up(m, v, b);
     }
     return dsp_flag();
 }
 
 /* Terms of the parameter are at most 2^22 of x and 2^26 of v, so that steps are bytes; those of the state 2^28
- * each, and its steps are held. |code mu| < 2^bits, mu < 2^16. */
-static uint32_t move_up(qfw_blocks *b, int8_t *m, int8_t *v, const int8_t *x, int32_t code,
-                        const qfw_slopes *s)
+ * each, and its steps are held. Of a code with `zeros` of 32 bits before its first |code mu| < 2^(48 -
+ * zeros); factors have 16 bits more than terms, or where they are of codes that are moved up by 8. */
+QFW_ALWAYS_INLINE uint32_t move_up(qfw_blocks *b, int8_t *m, int8_t *v, const int8_t *x,
+                                   int32_t code, const qfw_slopes *s)
 {
-    const int32_t bits = 17 + qfw_msb64(qfw_abs32(code));
-    const int32_t g = lift_of(s->g), of_v = lift_of(s->v), g_v = lift_of(s->g_v);
-    if (g < -16 || bits + g > 15 || of_v < -8 || of_v > 3 || g_v < -8 || bits + g_v > 21) {
+    const uint32_t zeros = 31 - (uint32_t)qfw_msb64(qfw_abs32(code));
+    const uint32_t of_v = qfw_sub32(s->v.field, 114), g = qfw_sub32(s->g.field, 106);
+    const uint32_t g_v = qfw_sub32(s->g_v.field, 114);
+    if (of_v > 11 || g > zeros - 17 || g_v > zeros - 19) {
         return 4;
     }
-    b->mu = (int32_t)(s->v.mu << (of_v + 8));
-    b->g = (int32_t)((uint32_t)(code * (int32_t)s->g.mu) << (g + 16));
-    b->g_v = (int32_t)((uint32_t)(code * (int32_t)s->g_v.mu) << (g_v + 8));
+    b->mu = (int32_t)(s->v.mu << of_v);
+    b->g = (int32_t)((uint32_t)(code * (int32_t)s->g.mu) << g);
+    b->g_v = (int32_t)((uint32_t)(code * (int32_t)s->g_v.mu) << g_v);
     b->out = 0;
     dsp_clear_flag();
-    const uint32_t out = up(m, v, x, b);
+    const int32_t size = b->g_v ^ (b->g_v >> 31);
+    const uint32_t out = size < b->room ? up_free(m, v, x, b) : up_held(m, v, x, b);
     return (out & 1u) | dsp_flag() << 1;
 }
 

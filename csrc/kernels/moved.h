@@ -59,6 +59,7 @@ typedef struct {
     const int8_t *last;
     uint32_t k0, k1, k0_v, k1_v, weyl, mix, mix_2;
     uint32_t key, key_v; /* what k0 and k0_v begin with */
+    int32_t room;        /* up to which g_v holds no state */
     size_t n;
 } qfw_blocks;
 
