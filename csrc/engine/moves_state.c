@@ -50,6 +50,20 @@ static inline qfw_soft_upper upper_of(qfw_slope slope)
     return u;
 }
 
+/* Whether n bytes are 0, n a multiple of 16. */
+static bool are_zero(const int8_t *v, size_t n)
+{
+    uint32_t a, b, c, d, any = 0;
+    for (const int8_t *end = v + n; v < end; v += 16) {
+        QFW_COPY_FEW(&a, v, sizeof a);
+        QFW_COPY_FEW(&b, v + 4, sizeof b);
+        QFW_COPY_FEW(&c, v + 8, sizeof c);
+        QFW_COPY_FEW(&d, v + 12, sizeof d);
+        any |= (a | b) | (c | d);
+    }
+    return any == 0;
+}
+
 /* Row o, where both scales have begun. What qfw_move_both returns, or 4: nothing was done. Three mantissas
  * make 2^71 of a product by a reciprocal, of which 2^7 are left of the quotient. Fields of slopes that are
  * not those of normal numbers are no rows of blocks. */
@@ -59,7 +73,12 @@ QFW_INLINE uint32_t move_blocks(const qfw_step_rows *s, matrix *t, size_t o, int
     const slope_factor v = slope_factor_of(s_v);
     const qfw_soft_number w = qfw_soft_number_of(s_w);
     const uint32_t normal = qfw_sub32(v.field + t->step_v.field, 128); /* that product's */
-    if (qfw_bits_f32(s_w) == QFW_F32_ONE || qfw_bits_f32(s_v) == QFW_F32_ONE || normal > 252) {
+    const size_t first = o * t->row;
+    if (qfw_bits_f32(s_v) ==
+        QFW_F32_ONE) { /* a state that has not begun does not without an error */
+        return code == 0 && are_zero(t->v + first, t->row) ? 0 : 4;
+    }
+    if (qfw_bits_f32(s_w) == QFW_F32_ONE || normal > 252) {
         return 4;
     }
     const uint32_t by_w = slope_reciprocal(w.mant);
@@ -78,7 +97,6 @@ QFW_INLINE uint32_t move_blocks(const qfw_step_rows *s, matrix *t, size_t o, int
             k.g_v = upper_of(defined(s->v->of_state, s_v));
         }
     }
-    const size_t first = o * t->row;
     return qfw_move_blocks(&t->b, first, t->m + first, t->v + first, t->x, code, &k);
 }
 
@@ -121,7 +139,7 @@ typedef struct {
     uint32_t by, down, least, span;
 } ratio;
 
-static ratio ratio_of(float step_v, float s_w)
+static void find_ratio(float step_v, float s_w, ratio *r)
 {
     const slope_factor v = slope_factor_of(step_v);
     const qfw_soft_number w = qfw_soft_number_of(s_w);
@@ -131,9 +149,10 @@ static ratio ratio_of(float step_v, float s_w)
     const int32_t least = of_factor > normal ? of_factor : normal;
     const int32_t most = of_factor + 29 < normal + 252 ? of_factor + 29 : normal + 252;
     const bool some = qfw_bits_f32(step_v) != 0 && least <= most;
-    const ratio r = {qfw_mulhi(slope_reciprocal(w.mant), v.mant), (uint32_t)(134 - field),
-                     some ? (uint32_t)least : 512u, some ? (uint32_t)(most - least) : 0u};
-    return r;
+    r->by = qfw_mulhi(slope_reciprocal(w.mant), v.mant);
+    r->down = (uint32_t)(134 - field);
+    r->least = some ? (uint32_t)least : 512u;
+    r->span = some ? (uint32_t)(most - least) : 0u;
 }
 
 static inline bool find_product(const ratio *r, float s_v, factor *to)
@@ -209,18 +228,29 @@ static QFW_COLD void start_state(const qfw_step_rows *s, ptrdiff_t at, int32_t g
     qfw_start_scale(s->state, at, most, s->v->state_g, QFW_AS_GRADIENT);
 }
 
-static biases biases_of(const qfw_step_rows *s, bool wide, qfw_slope k)
+static void find_biases(const qfw_step_rows *s, bool wide, qfw_slope k, biases *b)
 {
-    biases b;
-    b.s_w = s->param->t.scale[0];
-    b.of_state = s->v->of_state;
-    b.soft = qfw_soft_number_of(b.of_state);
-    b.by_v = ratio_of(s->v->step_v, b.s_w);
-    b.slope = k;
-    b.slope_own = s->v->own;
-    const bool both = find_factor(k, QFW_BIAS_FRAC, &b.k) & find_factor(b.slope_own, FRAC, &b.own);
-    b.fast = QFW_SOFT_FLOAT && !wide && both && qfw_bits_f32(b.of_state) != 0;
-    return b;
+    b->s_w = s->param->t.scale[0];
+    b->of_state = s->v->of_state;
+    b->soft = qfw_soft_number_of(b->of_state);
+    find_ratio(s->v->step_v, b->s_w, &b->by_v);
+    b->slope = k;
+    b->slope_own = s->v->own;
+    const bool both =
+        find_factor(k, QFW_BIAS_FRAC, &b->k) & find_factor(b->slope_own, FRAC, &b->own);
+    b->fast = QFW_SOFT_FLOAT && !wide && both && qfw_bits_f32(b->of_state) != 0;
+}
+
+/* What a state becomes; whether it left its codes. */
+QFW_INLINE bool hold_state(int8_t *v, int32_t to)
+{
+    uint32_t left = 0;
+    if (to <= MOVED_MOST && to >= -MOVED_MOST) {
+        *v = (int8_t)to;
+    } else {
+        moved_hold(v, to, &left);
+    }
+    return left != 0;
 }
 
 /* `wide`, `fast`: constants at each call. */
@@ -232,9 +262,10 @@ QFW_INLINE int32_t move_biases(qfw_step_rows *s, const biases *b, ptrdiff_t i, p
     int8_t *v = s->state->t.codes;
     int16_t *m = s->param->t.codes;
     const float *scale = s->state->t.scale;
+    const qfw_draw_pair w = qfw_block_draw(&s->key, (uint64_t)i),
+                        w_v = qfw_block_draw(&s->v->key, (uint64_t)i);
     int32_t out = 0;
-    qfw_words w = moved_words(&s->key, i), w_v = moved_words(&s->v->key, i);
-    for (; i < end; i++, w.u = qfw_add32(w.u, w.step), w_v.u = qfw_add32(w_v.u, w_v.step)) {
+    for (; i < end; i++) {
         const int32_t g = wide ? sums[i] : e[i], was = v[i];
         const ptrdiff_t at = i & each;
         if (was == 0) {
@@ -255,10 +286,11 @@ QFW_INLINE int32_t move_biases(qfw_step_rows *s, const biases *b, ptrdiff_t i, p
             t.y += more.y;
             t.y_v += more.y_v;
         }
-        uint32_t left = 0;
-        moved_hold(v + i, loop_round(t.y_v, FRAC, QFW_STOCHASTIC, w_v.u), &left);
-        m[i] = qfw_bias_held(m[i] - loop_round(t.y, QFW_BIAS_FRAC, QFW_STOCHASTIC, w.u), &out);
-        if (left != 0) {
+        const uint32_t place = (uint32_t)i & 31;
+        const uint32_t u = qfw_add32(w.a, qfw_mul32(place, w.b)),
+                       u_v = qfw_add32(w_v.a, qfw_mul32(place, w_v.b));
+        m[i] = qfw_bias_held(m[i] - loop_round(t.y, QFW_BIAS_FRAC, QFW_STOCHASTIC, u), &out);
+        if (hold_state(v + i, loop_round(t.y_v, FRAC, QFW_STOCHASTIC, u_v))) {
             qfw_flag_row(s, s->param->scales + at, 1);
         }
     }
@@ -269,9 +301,8 @@ int32_t qfw_move_biases_by_state(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, c
                                  const int32_t *sums, qfw_slope k)
 {
     const bool wide = QFW_HAS_ANY_MOVE && e == NULL;
-    const biases b = biases_of(s, wide, k);
-    if (b.fast) {
-        return move_biases(s, &b, i, end, e, sums, false, true);
-    }
-    return move_biases(s, &b, i, end, e, sums, wide, false);
+    biases b;
+    find_biases(s, wide, k, &b);
+    return b.fast ? move_biases(s, &b, i, end, e, sums, false, true)
+                  : move_biases(s, &b, i, end, e, sums, wide, false);
 }
