@@ -35,6 +35,11 @@ static bool takes(const qfw_step_rows *s, const qfw_factors *f, bool bias, bool 
            qfw_bits_f32(f->step_w) == 0;
 }
 
+static bool is_one(float scale)
+{
+    return qfw_bits_f32(scale) == qfw_bits_f32(1.0f);
+}
+
 bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bias, bool sums,
                     float sigma, qfw_step_rows *s, qfw_state_rows *v)
 {
@@ -60,8 +65,8 @@ bool qfw_begin_rows(const qfw_call *call, ptrdiff_t rows, ptrdiff_t row, bool bi
         v->step_v = f.step_v;
         v->soft_v = qfw_soft_factor_of(f.step_v);
         v->state_g = f.state_g;
-        v->of_state = qfw_coef_mul(f.state_g, sigma);
-        v->own = qfw_row_slope(f.state_v, 1.0f);
+        v->of_state = is_one(f.state_g) ? sigma : qfw_coef_mul(f.state_g, sigma);
+        v->own = qfw_bits_f32(qfw_normal_f32(f.state_v)) & ~0xFFu; /* over 1 */
         v->key = qfw_key_of(call, s->state);
         s->v = v;
     }
@@ -105,11 +110,6 @@ void qfw_end_rows(qfw_step_rows *s)
 }
 
 /* ---- scales without a range ---- */
-
-static bool is_one(float scale)
-{
-    return qfw_bits_f32(scale) == qfw_bits_f32(1.0f);
-}
 
 QFW_SMALL_APART static uint32_t largest(const int8_t *x, ptrdiff_t n)
 {

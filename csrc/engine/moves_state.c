@@ -100,15 +100,26 @@ QFW_INLINE uint32_t move_blocks(const qfw_step_rows *s, matrix *t, size_t o, int
     return qfw_move_blocks(&t->b, first, t->m + first, t->v + first, t->x, code, &k);
 }
 
+static QFW_NOINLINE void move_row(qfw_step_rows *s, ptrdiff_t o, int32_t code, const int8_t *x)
+{
+    qfw_row r = {x, NULL, NULL, (size_t)s->row, o * s->row, code, 0};
+    qfw_move_row_by_state(s, o, code != 0, &r);
+}
+
 void qfw_move_outer_by_state(qfw_step_rows *s, const int8_t *e, const int8_t *x)
 {
+    const ptrdiff_t rows = s->rows;
     matrix t;
-    const bool whole = begin_matrix(s, x, &t);
-    for (ptrdiff_t o = 0; o < s->rows; o++) {
-        const uint32_t events = whole ? move_blocks(s, &t, (size_t)o, e[o]) : 4;
+    if (!begin_matrix(s, x, &t)) {
+        for (ptrdiff_t o = 0; o < rows; o++) {
+            move_row(s, o, e[o], x);
+        }
+        return;
+    }
+    for (ptrdiff_t o = 0; o < rows; o++) {
+        const uint32_t events = move_blocks(s, &t, (size_t)o, e[o]);
         if (events == 4) {
-            qfw_row r = {x, NULL, NULL, (size_t)s->row, o * s->row, e[o], 0};
-            qfw_move_row_by_state(s, o, e[o] != 0, &r);
+            move_row(s, o, e[o], x);
         } else if (events != 0) {
             qfw_flag_row(s, o, events & 1u);
             qfw_flag_row(s, s->param->scales + o, events >> 1);
@@ -128,7 +139,7 @@ typedef struct {
 QFW_INLINE bool find_factor(qfw_slope k, int32_t frac, factor *to)
 {
     to->mu = moved_mu(k) * 32;
-    to->down = (uint32_t)(147 - frac) - (k >> 23);
+    to->down = qfw_sub32((uint32_t)(147 - frac), k >> 23);
     return to->down <= 31;
 }
 

@@ -357,10 +357,10 @@ void qfw_settle_scales(const qfw_call *call, const qfw_operand *x, const uint8_t
     qfw_key key;
     qfw_make_key(call->seed, step, x->plan->stream ^ OWN_KEY, &key);
     for (ptrdiff_t i = 0; i < x->scales; i++) {
-        const float s = x->t.scale[i];
         if (flags[i] == 0 && !look && !qfw_is_counted(x)) {
             continue;
         }
+        const float s = x->t.scale[i];
         if (flags[i] != 0) {
             shift_codes(x, i, &key);
             const float twice = qfw_scale_lift(s, 1);
