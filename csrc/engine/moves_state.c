@@ -182,7 +182,7 @@ typedef struct {
     ratio by_v;
     factor k, own; /* of the gradient in the parameter, of a state in itself */
     qfw_slope slope, slope_own;
-    bool fast; /* both are factors, and errors are bytes */
+    bool fast; /* both are factors, errors are bytes, and states have scales of their own */
 } biases;
 
 /* A bias and its state: the terms of both. */
@@ -249,7 +249,8 @@ static void find_biases(const qfw_step_rows *s, bool wide, qfw_slope k, biases *
     b->slope_own = s->v->own;
     const bool both =
         find_factor(k, QFW_BIAS_FRAC, &b->k) & find_factor(b->slope_own, FRAC, &b->own);
-    b->fast = QFW_SOFT_FLOAT && !wide && both && qfw_bits_f32(b->of_state) != 0;
+    b->fast = QFW_SOFT_FLOAT && !wide && both && qfw_bits_f32(b->of_state) != 0 &&
+              s->state->scales == s->rows;
 }
 
 /* What a state becomes; whether it left its codes. */
@@ -269,7 +270,7 @@ QFW_INLINE int32_t move_biases(qfw_step_rows *s, const biases *b, ptrdiff_t i, p
                                const int8_t *e, const int32_t *sums, const bool wide,
                                const bool fast)
 {
-    const ptrdiff_t each = s->state->scales == s->rows ? -1 : 0;
+    const bool each = fast || s->state->scales == s->rows;
     int8_t *v = s->state->t.codes;
     int16_t *m = s->param->t.codes;
     const float *scale = s->state->t.scale;
@@ -278,12 +279,12 @@ QFW_INLINE int32_t move_biases(qfw_step_rows *s, const biases *b, ptrdiff_t i, p
     int32_t out = 0;
     for (; i < end; i++) {
         const int32_t g = wide ? sums[i] : e[i], was = v[i];
-        const ptrdiff_t at = i & each;
+        const ptrdiff_t at = each ? i : 0;
         if (was == 0) {
             if (g == 0) {
                 continue;
             }
-            if (each != 0 && qfw_bits_f32(scale[at]) == QFW_F32_ONE) {
+            if (each && qfw_bits_f32(scale[at]) == QFW_F32_ONE) {
                 start_state(s, at, g);
             }
         }

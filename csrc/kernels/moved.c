@@ -74,20 +74,6 @@ uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m, c
     return out | move_codes(v, r, of_v, true) << 1;
 }
 
-bool qfw_begin_blocks(qfw_blocks *b, const qfw_key *key, const qfw_key *key_v, size_t n,
-                      qfw_slope own)
-{
-    (void)b, (void)key, (void)key_v, (void)n, (void)own;
-    return false;
-}
-
-uint32_t qfw_move_blocks(qfw_blocks *b, size_t first, int8_t *m, int8_t *v, const int8_t *x,
-                         int32_t code, const qfw_slopes *s)
-{
-    (void)b, (void)first, (void)m, (void)v, (void)x, (void)code, (void)s;
-    return 4;
-}
-
 #else
 typedef int qfw_no_scalar; /* a unit that is not empty */
 #endif
