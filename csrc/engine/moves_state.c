@@ -74,8 +74,7 @@ QFW_INLINE uint32_t move_blocks(const qfw_step_rows *s, matrix *t, size_t o, int
     const qfw_soft_number w = qfw_soft_number_of(s_w);
     const uint32_t normal = qfw_sub32(v.field + t->step_v.field, 128); /* that product's */
     const size_t first = o * t->row;
-    if (qfw_bits_f32(s_v) ==
-        QFW_F32_ONE) { /* a state that has not begun does not without an error */
+    if (qfw_bits_f32(s_v) == QFW_F32_ONE) { /* it does not begin without an error */
         return code == 0 && are_zero(t->v + first, t->row) ? 0 : 4;
     }
     if (qfw_bits_f32(s_w) == QFW_F32_ONE || normal > 252) {

@@ -166,18 +166,6 @@ static void shift_plain(const qfw_operand *x, qfw_run run, const qfw_key *key)
     }
 }
 
-/* Plain int8: n codes halved, the first being number `first`. */
-static void halve_bytes(int8_t *m, ptrdiff_t first, ptrdiff_t n, const qfw_key *key)
-{
-    for (ptrdiff_t i = 0; i < n;) {
-        const ptrdiff_t end = i + (ptrdiff_t)moved_count(first + i, (size_t)(n - i));
-        qfw_words w = moved_words(key, first + i);
-        for (; i < end; i++, w.u = qfw_add32(w.u, w.step)) {
-            m[i] = (int8_t)((m[i] + (int32_t)(w.u >> 31)) >> 1);
-        }
-    }
-}
-
 /* Codes that are shifted at once: a device, where that is rare, has little stack for it. */
 enum { SHIFTED = QFW_DIRECT ? 1 : QFW_TILE };
 
@@ -209,7 +197,7 @@ static void shift_codes(const qfw_operand *x, ptrdiff_t scale, const qfw_key *ke
         if (ARE_PLAIN && (!QFW_HAS_STATE || key == NULL || qfw_slot(&x->t.format) != 8)) {
             shift_plain(x, run, key);
         } else if (key != NULL && x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8) {
-            halve_bytes((int8_t *)x->t.codes + run.first, run.first, run.n, key);
+            qfw_halve_row((int8_t *)x->t.codes + run.first, run.first, (size_t)run.n, key);
         } else {
             shift_run(x, run, key);
         }

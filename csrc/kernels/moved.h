@@ -78,6 +78,9 @@ bool qfw_begin_blocks(qfw_blocks *b, const qfw_key *key, const qfw_key *key_v, s
 uint32_t qfw_move_blocks(qfw_blocks *b, size_t first, int8_t *m, int8_t *v, const int8_t *x,
                          int32_t code, const qfw_slopes *s);
 
+/* m[i] = floor((m[i] + b) / 2), b being the first bit of the word of element first + i. */
+void qfw_halve_row(int8_t *m, ptrdiff_t first, size_t n, const qfw_key *key);
+
 /* The gradient of a row of weights over the `terms` rows of a step: sums[i] is the sum of e[k out] x[k n
  * + i], i < n; |sum| <= 2^14 terms < 2^31. Returns the sum of |e[k out]|: where that is 0, sums are not
  * written. */
@@ -152,6 +155,14 @@ static inline int32_t moved_term(int32_t code, const qfw_coef *c)
     }
     const qfw_coef k = {c->mu, c->limit, c->right < 31 ? c->right : 31, c->left};
     return loop_term(code, &k);
+}
+
+/* Some codes halved, which have the words w and those that follow. */
+static inline void moved_halve(int8_t *m, size_t n, qfw_words w)
+{
+    for (int8_t *end = m + n; m < end; m++, w.u = qfw_add32(w.u, w.step)) {
+        *m = (int8_t)((*m + (int32_t)(w.u >> 31)) >> 1);
+    }
 }
 
 /* Elements from .. end - 1 of the row, the words of the first being w. */

@@ -17,6 +17,14 @@ uint32_t qfw_move_blocks(qfw_blocks *b, size_t first, int8_t *m, int8_t *v, cons
     return 4;
 }
 
+void qfw_halve_row(int8_t *m, ptrdiff_t first, size_t n, const qfw_key *key)
+{
+    for (size_t i = 0, some; i < n; i += some) {
+        some = moved_count(first + (ptrdiff_t)i, n - i);
+        moved_halve(m + i, some, moved_words(key, first + (ptrdiff_t)i));
+    }
+}
+
 #else
 typedef int qfw_no_scalar; /* a unit that is not empty */
 #endif

@@ -77,6 +77,35 @@ uint32_t qfw_move_blocks(qfw_blocks *b, size_t first, int8_t *m, int8_t *v, cons
     return code == 0 ? move_alone(b, m, v, s->v) : move_up(b, m, v, x, code, s);
 }
 
+/* ---- halved ---- */
+
+/* (x + y) >> 1 of four pairs of bytes. */
+static inline uint32_t halves(uint32_t x, uint32_t y)
+{
+    uint32_t four;
+    __asm__("shadd8 %0, %1, %2" : "=r"(four) : "r"(x), "r"(y));
+    return four;
+}
+
+void qfw_halve_row(int8_t *m, ptrdiff_t first, size_t n, const qfw_key *key)
+{
+    for (size_t left = n, some; left > 0; left -= some, first += (ptrdiff_t)some) {
+        qfw_words w = moved_words(key, first);
+        some = moved_count(first, left);
+        for (int8_t *end = m + (some & ~(size_t)3); m < end; m += 4) {
+            uint32_t bits = w.u >> 31;
+            for (uint32_t k = 8; k < 32; k += 8) {
+                w.u = qfw_add32(w.u, w.step);
+                bits |= w.u >> 31 << k;
+            }
+            w.u = qfw_add32(w.u, w.step);
+            dsp_put_word(m, halves(dsp_word(m), bits));
+        }
+        moved_halve(m, some & 3, w);
+        m += some & 3;
+    }
+}
+
 #else
 typedef int qfw_no_dsp; /* a unit that is not empty */
 #endif

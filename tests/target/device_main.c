@@ -278,6 +278,29 @@ static unsigned check_blocks(void)
     return number;
 }
 
+/* Codes halved, at every length and from every place in a block. */
+static unsigned check_halves(void)
+{
+    unsigned number = 0;
+    for (size_t n = 0; n <= MOST_ROW; n++) {
+        for (ptrdiff_t first = 0; first < 40; first += 3, number++) {
+            const qfw_key key = {number, 17};
+            int8_t m[MOST_ROW + 4] = {0}, own[MOST_ROW + 4];
+            uint32_t u[MOST_ROW];
+            const size_t off = number % 4;
+            fill(m + off, n, number);
+            memcpy(own, m, sizeof m);
+            qfw_uniforms(&key, (uint64_t)first, n, u);
+            for (size_t i = 0; i < n; i++) {
+                own[off + i] = (int8_t)((own[off + i] + (int32_t)(u[i] >> 31)) >> 1);
+            }
+            qfw_halve_row(m + off, first, n, &key);
+            report_check(memcmp(m, own, sizeof m) == 0, number, "halves");
+        }
+    }
+    return number;
+}
+
 int main(void)
 {
     report_suite("products");
@@ -292,6 +315,8 @@ int main(void)
     report_suite_end(check_bounds());
     report_suite("blocks");
     report_suite_end(check_blocks());
+    report_suite("halves");
+    report_suite_end(check_halves());
     report_exit();
     return 1;
 }
