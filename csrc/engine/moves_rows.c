@@ -78,7 +78,9 @@ static void clear_flags(qfw_step_rows *s)
     const bool has_state = QFW_HAS_STATE && s->state != NULL;
     memset(s->flags, 0, (size_t)(s->param->scales + (has_state ? s->state->scales : 0)));
     s->flagged = true;
-    s->param_flagged = qfw_looks_at_scales(s->call);
+    if (QFW_HAS_STATE) {
+        s->param_flagged = qfw_looks_at_scales(s->call);
+    }
 }
 
 void qfw_flag_row(qfw_step_rows *s, ptrdiff_t at, uint32_t out)
@@ -88,7 +90,9 @@ void qfw_flag_row(qfw_step_rows *s, ptrdiff_t at, uint32_t out)
             clear_flags(s);
         }
         s->flags[at] = 1;
-        s->param_flagged |= at < s->param->scales;
+        if (QFW_HAS_STATE && at < s->param->scales) {
+            s->param_flagged = true;
+        }
     }
 }
 
