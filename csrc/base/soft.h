@@ -3,6 +3,7 @@
 #ifndef QFW_BASE_SOFT_H
 #define QFW_BASE_SOFT_H
 
+#include "base/config.h"
 #include "base/fixed.h"
 
 /* a * b and a / b, a and b 0 or positive and normal, a divisor not 0: the nearest float, ties to even;
@@ -75,6 +76,41 @@ static inline float qfw_soft_div_upper(float a, float b)
     }
     const uint32_t bits = ((uint32_t)exp << 23) + (q << 8), most = QFW_F32_MAX & 0xFFFFFF00u;
     return qfw_from_bits_f32(bits < most ? bits : most);
+}
+
+/* A normal number's mantissa of 24 bits and the field of its exponent. */
+typedef struct {
+    uint32_t mant, field;
+} qfw_soft_number;
+
+static inline qfw_soft_number qfw_soft_number_of(float a)
+{
+    const uint32_t x = qfw_bits_f32(a);
+    const qfw_soft_number n = {qfw_mantissa(x), x >> 23};
+    return n;
+}
+
+/* 16 bits of a quotient's mantissa, the first of which is 1, and the field of its exponent. */
+typedef struct {
+    uint32_t mu, field;
+} qfw_soft_upper;
+
+/* Those of qfw_soft_div_upper, if the field is that of a normal number, which the caller sees to. False: what
+ * follows them are ones. */
+QFW_INLINE bool qfw_soft_find_upper(qfw_soft_number a, qfw_soft_number b, qfw_soft_upper *to)
+{
+    uint32_t rest = qfw_sub32(a.mant, b.mant), field = qfw_sub32(a.field + 127, b.field);
+    if (a.mant < b.mant) {
+        rest = qfw_add32(rest, a.mant);
+        field = qfw_sub32(field, 1);
+    }
+    const uint32_t upper = (rest << 7) / b.mant;
+    rest = (rest << 7) - upper * b.mant;
+    const uint32_t lower = (rest << 8) / b.mant;
+    rest = (rest << 8) - lower * b.mant;
+    to->mu = (upper << 8 | lower) + 0x8000u;
+    to->field = field;
+    return b.mant - rest > b.mant >> 9;
 }
 
 #endif

@@ -1,39 +1,10 @@
-/* Slopes, flags and scales that begin, of the step of a device row by row: inside of moves_rows.c. */
+/* Scales that begin, of the step of a device row by row: inside of moves_rows.c. */
 #ifndef QFW_ENGINE_MOVES_BEGIN_H
 #define QFW_ENGINE_MOVES_BEGIN_H
 
 #include "engine/moves_rows.h"
 #include "engine/rescale.h"
 #include "kernels/update_loops.h"
-
-/* A coefficient of Sym(8): top over the scale `to`. */
-QFW_INLINE qfw_slope slope_of(float top, float to)
-{
-    return qfw_bits_f32(QFW_SOFT_FLOAT ? qfw_soft_div_upper(top, to) : qfw_coef_div(top, to));
-}
-
-/* Bits that a step of Sym(8), of Sym(16) has more than its code. */
-enum { FRAC = 20, BIAS_FRAC = 12 };
-
-/* ---- flags ---- */
-
-static void clear_flags(qfw_step_rows *s)
-{
-    const bool has_state = QFW_HAS_STATE && s->state != NULL;
-    memset(s->flags, 0, (size_t)(s->param->scales + (has_state ? s->state->scales : 0)));
-    s->flagged = true;
-}
-
-/* Most steps have none, so that flags are cleared when there is one. */
-static void flag(qfw_step_rows *s, ptrdiff_t at, uint32_t out)
-{
-    if (out != 0) {
-        if (!s->flagged) {
-            clear_flags(s);
-        }
-        s->flags[at] = 1;
-    }
-}
 
 /* ---- scales without a range ---- */
 
@@ -105,16 +76,6 @@ QFW_INLINE ptrdiff_t begun(qfw_step_rows *s, const qfw_operand *t, const qfw_row
         begin(s, t, r, at, c);
     }
     return at;
-}
-
-/* A code of a bias; -2^15 is held, and is no event. */
-static inline int16_t held(int32_t v, int32_t *out)
-{
-    if (v > INT16_MAX || v < -INT16_MAX) {
-        *out |= v != -INT16_MAX - 1;
-        v = v > 0 ? INT16_MAX : -INT16_MAX;
-    }
-    return (int16_t)v;
 }
 
 #endif

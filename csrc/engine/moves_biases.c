@@ -162,7 +162,7 @@ bool qfw_move_short_biases(qfw_step_rows *s, const int32_t *sums, qfw_slope k, i
                 begin(s, i, sums[i]);
             }
             if (!move_bias(s, &of, i, sums[i], w.u, w_v.u, out)) {
-                *out |= qfw_move_bias(s, i, sums, k);
+                *out |= qfw_move_biases_by_state(s, i, i + 1, NULL, sums, k);
             }
         }
     }

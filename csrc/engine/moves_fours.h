@@ -13,9 +13,9 @@ QFW_INLINE void move_param(qfw_step_rows *s, ptrdiff_t o, qfw_row *r)
 {
     const ptrdiff_t at = begun(s, s->param, r, o, s->step_g);
     const float s_w = s->param->t.scale[at];
-    const qfw_pace of = {slope_of(s->of_param, s_w), 0, &s->key};
+    const qfw_pace of = {qfw_row_slope(s->of_param, s_w), 0, &s->key};
     int8_t *m = (int8_t *)s->param->t.codes + r->first;
-    flag(s, at, qfw_move_row(m, r, &of));
+    qfw_flag_row(s, at, qfw_move_row(m, r, &of));
 }
 
 /* Whether rows are of fours, which have room where their sums would have it. */
@@ -37,10 +37,10 @@ QFW_COLD static void move_apart(qfw_step_rows *s, ptrdiff_t o, qfw_row *r, qfw_r
         return;
     }
     if (why == QFW_ROW_FAR) {
-        const qfw_pace of = {slope_of(s->of_param, m->t.scale[at]), 0, &s->key};
+        const qfw_pace of = {qfw_row_slope(s->of_param, m->t.scale[at]), 0, &s->key};
         out = qfw_move_row((int8_t *)m->t.codes + r->first, r, &of);
     }
-    flag(s, at, out);
+    qfw_flag_row(s, at, out);
 }
 
 /* All rows of such a parameter, by e x^T; scales have begun, or are a row's own. */
@@ -80,7 +80,7 @@ QFW_SMALL static void move_fours(qfw_step_rows *s, const int8_t *e, const int8_t
 QFW_INLINE int32_t move_plain(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, const int8_t *e,
                               qfw_slope k)
 {
-    const int32_t mu = moved_mu(k), lift = moved_lift(k) + BIAS_FRAC - FRAC;
+    const int32_t mu = moved_mu(k), lift = moved_lift(k) + QFW_BIAS_FRAC - MOVED_FRAC;
     const int32_t up = lift < 0 ? 0 : lift < 28 ? lift : 28, most = (1 << 28) >> up;
     const int32_t down = lift > 0 ? 0 : lift > -31 ? -lift : 31;
     int16_t *m = s->param->t.codes;
@@ -92,7 +92,7 @@ QFW_INLINE int32_t move_plain(qfw_step_rows *s, ptrdiff_t i, ptrdiff_t end, cons
                 v = v > most ? most : v < -most ? -most : v;
             }
             v = v * (1 << up) >> down;
-            m[i] = held(m[i] - loop_round(v, BIAS_FRAC, QFW_STOCHASTIC, w.u), &out);
+            m[i] = qfw_bias_held(m[i] - loop_round(v, QFW_BIAS_FRAC, QFW_STOCHASTIC, w.u), &out);
         }
     }
     return out;

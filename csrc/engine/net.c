@@ -98,9 +98,9 @@ static void set_out(const qfw_net *net, const extent *over, qfw_call *call)
 
 /* Operands at `count` places; bit k of `reads`: place k is read. Apart from a walk, so that what it takes on
  * the stack is free again. */
-QFW_NOINLINE QFW_SMALL static qfw_status bind_places(const qfw_net *net, const qfw_io *io, uint32_t rows,
-                                           const qfw_tensor_id *id, size_t count, uint32_t reads,
-                                           qfw_operand *x)
+QFW_NOINLINE QFW_SMALL static qfw_status bind_places(const qfw_net *net, const qfw_io *io,
+                                                     uint32_t rows, const qfw_tensor_id *id,
+                                                     size_t count, uint32_t reads, qfw_operand *x)
 {
     const memory of = memory_of(net, io);
     for (const qfw_tensor_id *end = id + count; id < end; id++, x++, reads >>= 1) {
@@ -189,7 +189,7 @@ static void ran(qfw_net *net, uint32_t first, uint32_t end)
 }
 
 QFW_SMALL static qfw_status walk(qfw_net *net, const qfw_io *io, const extent *over, uint32_t first,
-                       uint32_t count, uint32_t *done)
+                                 uint32_t count, uint32_t *done)
 {
     const qfw_plan_header *h = net->header;
     if (over->rows < 1 || over->rows > (QFW_HAS_BATCH ? h->batch : 1)) {

@@ -79,12 +79,14 @@ static span span_of(const qfw_operand *x, ptrdiff_t scale)
 /* Whether n bytes are 0, a word of them at a time. */
 static bool are_zero(const uint8_t *p, ptrdiff_t n)
 {
-    size_t word[4], any = 0;
-    for (; n >= (ptrdiff_t)sizeof word; n -= (ptrdiff_t)sizeof word, p += sizeof word) {
-        for (size_t i = 0; i < 4; i++) {
-            QFW_COPY_FEW(&word[i], p + i * sizeof any, sizeof any);
-        }
-        any |= (word[0] | word[1]) | (word[2] | word[3]);
+    enum { FOUR = 4 * sizeof(size_t) };
+    size_t a, b, c, d, any = 0;
+    for (; n >= FOUR; n -= FOUR, p += FOUR) {
+        QFW_COPY_FEW(&a, p, sizeof a);
+        QFW_COPY_FEW(&b, p + sizeof a, sizeof b);
+        QFW_COPY_FEW(&c, p + 2 * sizeof a, sizeof c);
+        QFW_COPY_FEW(&d, p + 3 * sizeof a, sizeof d);
+        any |= (a | b) | (c | d);
     }
     for (; n > 0; n--, p++) {
         any |= *p;
@@ -164,15 +166,6 @@ static void shift_plain(const qfw_operand *x, qfw_run run, const qfw_key *key)
     }
 }
 
-/* Plain int8: n codes halved, the first being number `first`. */
-static void halve_bytes(int8_t *m, ptrdiff_t first, ptrdiff_t n, const qfw_key *key)
-{
-    for (ptrdiff_t i = 0, some; i < n; i += some) {
-        some = (ptrdiff_t)moved_count(first + i, (size_t)(n - i));
-        qfw_halve_codes(m + i, (size_t)some, moved_words(key, first + i));
-    }
-}
-
 /* Codes that are shifted at once: a device, where that is rare, has little stack for it. */
 enum { SHIFTED = QFW_DIRECT ? 1 : QFW_TILE };
 
@@ -201,10 +194,10 @@ static void shift_codes(const qfw_operand *x, ptrdiff_t scale, const qfw_key *ke
     const ptrdiff_t runs = qfw_runs_per_scale(&x->t.layout);
     for (ptrdiff_t r = 0; r < runs; r++) {
         const qfw_run run = qfw_run_of(&x->t.layout, scale, r);
-        if (ARE_PLAIN) {
+        if (ARE_PLAIN && (!QFW_HAS_STATE || key == NULL || qfw_slot(&x->t.format) != 8)) {
             shift_plain(x, run, key);
         } else if (key != NULL && x->plan->kind == QFW_SYM && qfw_slot(&x->t.format) == 8) {
-            halve_bytes((int8_t *)x->t.codes + run.first, run.first, run.n, key);
+            qfw_halve_row((int8_t *)x->t.codes + run.first, run.first, (size_t)run.n, key);
         } else {
             shift_run(x, run, key);
         }

@@ -135,60 +135,60 @@ typedef struct {
 /* Codes of the parameter from `m` on less their steps, and the state's: their steps. By registers that
  * are named, the rest on the stack. r7, which some compilers keep, is as it was after.
  * Returns 0, or an odd number where a code was held; a state that was sets the flag. */
-#define BOTH(name, load, terms, terms_v, less, held)                                        \
-    static __attribute__((noinline)) uint32_t name(int8_t *m, int8_t *v, const void *x,     \
-                                                   const both *b)                           \
-    {                                                                                       \
-        register int8_t *to __asm__("r0") = m;                                              \
-        register int8_t *own __asm__("r1") = v;                                             \
-        register const void *from __asm__("r2") = x;                                        \
-        register uint32_t upper __asm__("r3") = 0xFF00FF00u;                                \
-        register uint32_t ones __asm__("lr") = 0x01010101u;                                 \
-        register const both *all __asm__("r12") = b + 1;                                    \
-        __asm__ volatile("push {r7}\n\t"                                                    \
-                         "ldmdb r12!, {r4, r5, r6, r8, r9, r10}\n\t"                        \
-                         "push {r4, r5, r6, r8, r9, r10}\n\t"                               \
-                         "ldmdb r12!, {r4, r5, r6, r8, r9, r10}\n\t"                        \
-                         "push {r4, r5, r6, r8, r9, r10}\n"                                 \
-                         "1:\n\t" load "and r6, r3, r5, lsl #8\n\t"                         \
-                         "and r5, r3, r5\n\t"                                               \
-                         "ldmia sp, {r7, r8, r9}\n\t" FOUR_WORDS("#4")                      \
-                             FOUR_STATES terms("#12", "#40", "#0") PAIRS_OF_STEPS less      \
-                         "qsub8 r11, r11, lr\n\t" /* -128 becomes -127 */                   \
-                         "qadd8 r11, r11, lr\n\t"                                           \
-                         "str r11, [r0]\n"                                                  \
-                         "4:\n\t"                                                           \
-                         "ldrd r8, r9, [sp, #16]\n\t"                                       \
-                         "ldr r7, [sp, #24]\n\t" FOUR_WORDS("#16")                          \
-                             FOUR_STATES terms_v("#28", "#44", "#16") PAIRS_OF_STEPS        \
-                         "ssat16 r10, #12, r10\n\t"                                         \
-                         "ssat16 r11, #12, r11\n\t" BYTES_OF_STEPS "qsub8 r10, r10, lr\n\t" \
-                         "qadd8 r10, r10, lr\n\t"                                           \
-                         "str r10, [r1], #4\n"                                              \
-                         "6:\n\t"                                                           \
-                         "ldr r9, [sp, #32]\n\t"                                            \
-                         "add r0, r0, #4\n\t"                                               \
-                         "cmp r0, r9\n\t"                                                   \
-                         "bne 1b\n\t"                                                       \
-                         "b 9f\n"                                                           \
-                         "7:\n\t" /* codes that stay */                                     \
-                         "ldrd r8, r9, [sp, #4]\n\t"                                        \
-                         "add r8, r8, r9, lsl #2\n\t"                                       \
-                         "str r8, [sp, #4]\n\t"                                             \
-                         "ldrd r8, r9, [sp, #16]\n\t"                                       \
-                         "add r8, r8, r9, lsl #2\n\t"                                       \
-                         "str r8, [sp, #16]\n\t"                                            \
-                         "add r1, r1, #4\n\t"                                               \
-                         "b 6b\n" held "str lr, [sp, #36]\n\t"                              \
-                         "b 3b\n"                                                           \
-                         "9:\n\t"                                                           \
-                         "ldr r12, [sp, #36]\n\t"                                           \
-                         "add sp, sp, #48\n\t"                                              \
-                         "pop {r7}"                                                         \
-                         : "+r"(to), "+r"(own), "+r"(from), "+r"(all)                       \
-                         : "r"(upper), "r"(ones)                                            \
-                         : "r4", "r5", "r6", "r8", "r9", "r10", "r11", "memory", "cc");     \
-        return (uint32_t)(uintptr_t)all;                                                    \
+#define BOTH(name, load, terms, terms_v, less, held)                                            \
+    static __attribute__((noinline, unused)) uint32_t name(int8_t *m, int8_t *v, const void *x, \
+                                                           const both *b)                       \
+    {                                                                                           \
+        register int8_t *to __asm__("r0") = m;                                                  \
+        register int8_t *own __asm__("r1") = v;                                                 \
+        register const void *from __asm__("r2") = x;                                            \
+        register uint32_t upper __asm__("r3") = 0xFF00FF00u;                                    \
+        register uint32_t ones __asm__("lr") = 0x01010101u;                                     \
+        register const both *all __asm__("r12") = b + 1;                                        \
+        __asm__ volatile("push {r7}\n\t"                                                        \
+                         "ldmdb r12!, {r4, r5, r6, r8, r9, r10}\n\t"                            \
+                         "push {r4, r5, r6, r8, r9, r10}\n\t"                                   \
+                         "ldmdb r12!, {r4, r5, r6, r8, r9, r10}\n\t"                            \
+                         "push {r4, r5, r6, r8, r9, r10}\n"                                     \
+                         "1:\n\t" load "and r6, r3, r5, lsl #8\n\t"                             \
+                         "and r5, r3, r5\n\t"                                                   \
+                         "ldmia sp, {r7, r8, r9}\n\t" FOUR_WORDS("#4")                          \
+                             FOUR_STATES terms("#12", "#40", "#0") PAIRS_OF_STEPS less          \
+                         "qsub8 r11, r11, lr\n\t" /* -128 becomes -127 */                       \
+                         "qadd8 r11, r11, lr\n\t"                                               \
+                         "str r11, [r0]\n"                                                      \
+                         "4:\n\t"                                                               \
+                         "ldrd r8, r9, [sp, #16]\n\t"                                           \
+                         "ldr r7, [sp, #24]\n\t" FOUR_WORDS("#16")                              \
+                             FOUR_STATES terms_v("#28", "#44", "#16") PAIRS_OF_STEPS            \
+                         "ssat16 r10, #12, r10\n\t"                                             \
+                         "ssat16 r11, #12, r11\n\t" BYTES_OF_STEPS "qsub8 r10, r10, lr\n\t"     \
+                         "qadd8 r10, r10, lr\n\t"                                               \
+                         "str r10, [r1], #4\n"                                                  \
+                         "6:\n\t"                                                               \
+                         "ldr r9, [sp, #32]\n\t"                                                \
+                         "add r0, r0, #4\n\t"                                                   \
+                         "cmp r0, r9\n\t"                                                       \
+                         "bne 1b\n\t"                                                           \
+                         "b 9f\n"                                                               \
+                         "7:\n\t" /* codes that stay */                                         \
+                         "ldrd r8, r9, [sp, #4]\n\t"                                            \
+                         "add r8, r8, r9, lsl #2\n\t"                                           \
+                         "str r8, [sp, #4]\n\t"                                                 \
+                         "ldrd r8, r9, [sp, #16]\n\t"                                           \
+                         "add r8, r8, r9, lsl #2\n\t"                                           \
+                         "str r8, [sp, #16]\n\t"                                                \
+                         "add r1, r1, #4\n\t"                                                   \
+                         "b 6b\n" held "str lr, [sp, #36]\n\t"                                  \
+                         "b 3b\n"                                                               \
+                         "9:\n\t"                                                               \
+                         "ldr r12, [sp, #36]\n\t"                                               \
+                         "add sp, sp, #48\n\t"                                                  \
+                         "pop {r7}"                                                             \
+                         : "+r"(to), "+r"(own), "+r"(from), "+r"(all)                           \
+                         : "r"(upper), "r"(ones)                                                \
+                         : "r4", "r5", "r6", "r8", "r9", "r10", "r11", "memory", "cc");         \
+        return (uint32_t)(uintptr_t)all;                                                        \
     }
 
 BOTH(both_low, LOAD_BYTES, BYTES, BYTES, LESS_BYTES, HELD_BYTES)
@@ -202,8 +202,8 @@ BOTH(far_sums, LOAD_SUMS, SUMS, SUMS, LESS_HALVES, HELD_HALVES)
 
 /* The same of a row without an error, whose state shrinks, to 127/128 at least: its steps are bytes, and
  * none is -128. */
-static __attribute__((noinline)) uint32_t state_alone(int8_t *m, int8_t *v, const void *x,
-                                                      const both *b)
+static __attribute__((noinline, unused)) uint32_t state_alone(int8_t *m, int8_t *v, const void *x,
+                                                              const both *b)
 {
     register int8_t *to __asm__("r0") = m;
     register int8_t *own __asm__("r1") = v;

@@ -3,6 +3,7 @@
 #define QFW_KERNELS_MOVED_H
 
 #include "base/random.h"
+#include "base/soft.h"
 #include "kernels/update_loops.h"
 
 /* What a row of n codes moves by, element `first` of its tensor being the first of them: a gradient,
@@ -44,6 +45,42 @@ uint32_t qfw_move_row(int8_t *to, qfw_row *r, const qfw_pace *of);
 uint32_t qfw_move_both(int8_t *m, int8_t *v, qfw_row *r, const qfw_pace *of_m,
                        const qfw_pace *of_v);
 
+/* Rows of a parameter and its state that are whole blocks of random words each: what they share, and room
+ * for a row. What draws begin with, k0 + i times `weyl`, stands at the next block's. */
+typedef struct {
+    int32_t mu;
+    uint32_t u, step;
+    int32_t g;
+    uint32_t u_v, step_v;
+    int32_t mu_v, g_v; /* of the state */
+    const int8_t *end; /* of the state's block */
+    uint32_t out;
+    int32_t own; /* of the state in itself, of a row without an error */
+    const int8_t *last;
+    uint32_t k0, k1, k0_v, k1_v, weyl, mix, mix_2;
+    uint32_t key, key_v; /* what k0 and k0_v begin with */
+    int32_t room;        /* up to which g_v holds no state */
+    size_t n;
+} qfw_blocks;
+
+/* Slopes of a row: of the gradient and the state in the parameter, of the gradient in the state. */
+typedef struct {
+    qfw_soft_upper g, v, g_v;
+} qfw_slopes;
+
+/* Rows of n elements and a state of the slope `own` in itself. False: they are not such rows, or not on
+ * this core. */
+bool qfw_begin_blocks(qfw_blocks *b, const qfw_key *key, const qfw_key *key_v, size_t n,
+                      qfw_slope own);
+
+/* The row that begins with element `first`, as qfw_move_both moves it; code 0: s->g and s->g_v are not
+ * read, nor x. 4: its slopes are beyond what is done so, and nothing was done. */
+uint32_t qfw_move_blocks(qfw_blocks *b, size_t first, int8_t *m, int8_t *v, const int8_t *x,
+                         int32_t code, const qfw_slopes *s);
+
+/* m[i] = floor((m[i] + b) / 2), b being the first bit of the word of element first + i. */
+void qfw_halve_row(int8_t *m, ptrdiff_t first, size_t n, const qfw_key *key);
+
 /* The gradient of a row of weights over the `terms` rows of a step: sums[i] is the sum of e[k out] x[k n
  * + i], i < n; |sum| <= 2^14 terms < 2^31. Returns the sum of |e[k out]|: where that is 0, sums are not
  * written. */
@@ -52,9 +89,6 @@ uint32_t qfw_sum_row(int32_t *sums, const int8_t *e, size_t out, const int8_t *x
 
 /* And those of n biases: sums[j] is the sum of e[k n + j], terms < 2^24 of them. */
 void qfw_sum_biases(int32_t *sums, const int8_t *e, size_t n, size_t terms);
-
-/* n codes of one block, the words of the first being w: (m + (u >> 31)) >> 1. */
-void qfw_halve_codes(int8_t *m, size_t n, qfw_words w);
 
 /* Sym(8), stochastic: terms have 20 more bits. */
 enum { MOVED_FRAC = 20, MOVED_MOST = 127 };
@@ -124,6 +158,14 @@ static inline int32_t moved_term(int32_t code, const qfw_coef *c)
     }
     const qfw_coef k = {c->mu, c->limit, c->right < 31 ? c->right : 31, c->left};
     return loop_term(code, &k);
+}
+
+/* Some codes halved, which have the words w and those that follow. */
+static inline void moved_halve(int8_t *m, size_t n, qfw_words w)
+{
+    for (int8_t *end = m + n; m < end; m++, w.u = qfw_add32(w.u, w.step)) {
+        *m = (int8_t)((*m + (int32_t)(w.u >> 31)) >> 1);
+    }
 }
 
 /* Elements from .. end - 1 of the row, the words of the first being w. */

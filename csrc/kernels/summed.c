@@ -36,13 +36,6 @@ void qfw_sum_biases(int32_t *sums, const int8_t *e, size_t n, size_t terms)
     }
 }
 
-void qfw_halve_codes(int8_t *m, size_t n, qfw_words w)
-{
-    for (const int8_t *end = m + n; m < end; m++, w.u = qfw_add32(w.u, w.step)) {
-        *m = (int8_t)((*m + (int32_t)(w.u >> 31)) >> 1);
-    }
-}
-
 #else
 typedef int qfw_no_scalar; /* a unit that is not empty */
 #endif

@@ -132,27 +132,6 @@ void qfw_sum_biases(int32_t *sums, const int8_t *e, size_t n, size_t terms)
     }
 }
 
-/* ---- halved ---- */
-
-/* Four codes in a step: half of the sum of two bytes is rounded down. */
-void qfw_halve_codes(int8_t *m, size_t n, qfw_words w)
-{
-    const uint32_t step = w.step;
-    uint32_t u = w.u;
-    for (; n >= 4; n -= 4, m += 4) {
-        uint32_t four = dsp_word(m), bits = u >> 31;
-        bits |= (u += step) >> 23 & 1u << 8;
-        bits |= (u += step) >> 15 & 1u << 16;
-        bits |= (u += step) >> 7 & 1u << 24;
-        u += step;
-        __asm__("shadd8 %0, %0, %1" : "+r"(four) : "r"(bits));
-        dsp_put_word(m, four);
-    }
-    for (; n > 0; n--, m++, u += step) {
-        *m = (int8_t)((*m + (int32_t)(u >> 31)) >> 1);
-    }
-}
-
 #else
 typedef int qfw_no_dsp; /* a unit that is not empty */
 #endif

@@ -12,7 +12,7 @@ import pytest
 from device_runs import check_same, trained_here
 
 import pyqfw as q
-from pyqfw import mcu, state
+from pyqfw import mcu, nn, state
 
 
 def make(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
@@ -84,6 +84,28 @@ def test_inputs_of_any_size(size: float) -> None:
     net = device_nets.session("mlp", "int8")
     x, y = device_nets.data("mlp")
     x = np.asarray(x / np.abs(x).max() * size, np.float32)
+    run = mcu.run(net, x, y, target="cortex-m4", backend="unicorn", progress=False)
+    assert run.losses == trained_here(net, x, y)
+    assert state.of(run.net) == state.of(net)
+
+
+@pytest.mark.parametrize("lr", [0.003, 0.7])
+@pytest.mark.parametrize("sizes", [(64, 32, 10), (37, 13, 10)])
+def test_momentum_in_a_core_of_its_own(sizes: tuple[int, int, int], lr: float) -> None:
+    """Rows that are whole blocks of random words and others, with an error and without."""
+    model = nn.Sequential(nn.Linear(*sizes[:2]), nn.ReLU(), nn.Linear(*sizes[1:]))
+    plan = q.compile(
+        model,
+        input_shape=sizes[:1],
+        loss=nn.CrossEntropyLoss(),
+        optimizer=q.optim.SGD(lr, momentum=0.9),
+        policy=device_nets.POLICIES["int8"],
+        batch=1,
+        seed=3,
+    )
+    net, source = q.Session(plan), np.random.default_rng(6)
+    x = np.maximum(source.standard_normal((40, sizes[0])), 0).astype(np.float32)
+    y = source.integers(0, 10, len(x)).astype(np.int32)
     run = mcu.run(net, x, y, target="cortex-m4", backend="unicorn", progress=False)
     assert run.losses == trained_here(net, x, y)
     assert state.of(run.net) == state.of(net)

@@ -107,26 +107,6 @@ static unsigned check_biases(void)
     return number;
 }
 
-static unsigned check_halves(void)
-{
-    static int8_t m[40], own[40];
-    unsigned number = 0;
-    for (size_t n = 0; n <= 32; n++) {
-        for (size_t off = 0; off < 4; off++, number++) {
-            const qfw_words w = {number * 0x9E3779B9u, number * 0x7FEB352Du | 1u};
-            uint32_t u = w.u;
-            fill(m, sizeof m, number);
-            memcpy(own, m, sizeof m);
-            for (size_t i = 0; i < n; i++, u = qfw_add32(u, w.step)) {
-                own[off + i] = (int8_t)((own[off + i] + (int32_t)(u >> 31)) >> 1);
-            }
-            qfw_halve_codes(m + off, n, w);
-            report_check(memcmp(m, own, sizeof m) == 0, number, "codes that are halved");
-        }
-    }
-    return number;
-}
-
 /* Of a row: what it has, and the coefficients of its two terms. */
 typedef struct {
     size_t n;
@@ -164,6 +144,29 @@ static void gradient_of(const motion *c, const int8_t *x, unsigned number, int32
     }
 }
 
+static qfw_soft_upper upper_of(const qfw_coef *k)
+{
+    const qfw_slope slope = qfw_slope_of(k);
+    const qfw_soft_upper u = {(slope >> 8 & 0x7FFFu) | 0x8000u, slope >> 23};
+    return u;
+}
+
+/* Both move, as a row of whole blocks where it may be one. */
+static uint32_t move_both(const motion *c, int8_t *m, int8_t *v, qfw_row *row, const qfw_pace *of_m,
+                          const qfw_pace *of_v)
+{
+    const qfw_slopes k = {upper_of(&c->g), upper_of(&c->v), upper_of(&c->g_v)};
+    qfw_blocks b;
+    if (!c->sums && c->first % 32 == 0 &&
+        qfw_begin_blocks(&b, of_m->key, of_v->key, row->n, of_v->v)) {
+        const uint32_t out = qfw_move_blocks(&b, (size_t)row->first, m, v, row->x, row->code, &k);
+        if (out != 4) {
+            return out;
+        }
+    }
+    return qfw_move_both(m, v, row, of_m, of_v);
+}
+
 /* Parameter and state move as update_s32 moves them. */
 static void check_row(const motion *c, unsigned number)
 {
@@ -196,7 +199,7 @@ static void check_row(const motion *c, unsigned number)
         c->sums ? NULL : x + off, g, c->state ? v + off : NULL, n, c->first, c->code, c->code};
     const qfw_pace of_m = {qfw_slope_of(&c->g), qfw_slope_of(&c->v), &key};
     const qfw_pace of_s = {qfw_slope_of(&c->g_v), qfw_slope_of(&beta), &key_v};
-    const uint32_t out = c->state ? qfw_move_both(m + off, v + off, &row, &of_m, &of_s)
+    const uint32_t out = c->state ? move_both(c, m + off, v + off, &row, &of_m, &of_s)
                                   : qfw_move_row(m + off, &row, &of_m);
     bool same = out == told;
     for (size_t i = 0; i < n; i++) {
@@ -275,6 +278,51 @@ static unsigned check_bounds(void)
     return number;
 }
 
+/* Rows that are whole blocks of random words, one without an error among four. */
+static unsigned check_blocks(void)
+{
+    unsigned number = 0;
+    for (int32_t shift = -6; shift < 14; shift++) {
+        for (int32_t of_v = -7; of_v < 20; of_v++) {
+            for (int32_t code = 0; code <= 120; code += 40, number++) {
+                const motion c = {32 * (1 + number % 2),
+                                  (ptrdiff_t)(32 * (number % 71)),
+                                  number % 7 == 0 ? -code : code,
+                                  coef(number % 2 == 0 ? 65535 : 33000, shift),
+                                  coef(number % 5 == 0 ? 65535 : 37000, of_v),
+                                  coef(52001, shift + (int32_t)(number % 13) - 9),
+                                  false,
+                                  true};
+                check_row(&c, number);
+            }
+        }
+    }
+    return number;
+}
+
+/* Codes halved, at every length and from every place in a block. */
+static unsigned check_halves(void)
+{
+    unsigned number = 0;
+    for (size_t n = 0; n <= MOST_ROW; n++) {
+        for (ptrdiff_t first = 0; first < 40; first += 3, number++) {
+            const qfw_key key = {number, 17};
+            int8_t m[MOST_ROW + 4] = {0}, own[MOST_ROW + 4];
+            uint32_t u[MOST_ROW];
+            const size_t off = number % 4;
+            fill(m + off, n, number);
+            memcpy(own, m, sizeof m);
+            qfw_uniforms(&key, (uint64_t)first, n, u);
+            for (size_t i = 0; i < n; i++) {
+                own[off + i] = (int8_t)((own[off + i] + (int32_t)(u[i] >> 31)) >> 1);
+            }
+            qfw_halve_row(m + off, first, n, &key);
+            report_check(memcmp(m, own, sizeof m) == 0, number, "halves");
+        }
+    }
+    return number;
+}
+
 int main(void)
 {
     report_suite("products");
@@ -283,14 +331,16 @@ int main(void)
     report_suite_end(check_sums());
     report_suite("biases");
     report_suite_end(check_biases());
-    report_suite("halves");
-    report_suite_end(check_halves());
     report_suite("moves");
     report_suite_end(check_moves());
     report_suite("lengths");
     report_suite_end(check_lengths());
     report_suite("bounds");
     report_suite_end(check_bounds());
+    report_suite("blocks");
+    report_suite_end(check_blocks());
+    report_suite("halves");
+    report_suite_end(check_halves());
     report_exit();
     return 1;
 }

@@ -1,6 +1,7 @@
 /* Floats made of integers against the machine's own: products, quotients and integers, at every edge and
  * at random. */
 #include "base/round.h"
+#include "engine/slopes.h"
 #include "kernels/kernels.h"
 #include "kernels/seeds.h"
 #include "report.h"
@@ -70,6 +71,62 @@ static unsigned check_random(void)
             check(qfw_from_bits_f32(off), b, number);
         }
     }
+    return RANDOM;
+}
+
+/* 16 bits of a * b / c, as floats that are rounded twice, and of a / c; what is told to be clear is that. */
+static void check_slope(float a, float b, float c, unsigned number, unsigned *clear)
+{
+    const slope_factor x = slope_factor_of(a), y = slope_factor_of(b);
+    const qfw_soft_number z = qfw_soft_number_of(c);
+    const uint32_t by = slope_reciprocal(z.mant);
+    const uint32_t one = qfw_bits_f32(qfw_soft_div(a, c)),
+                   two = qfw_bits_f32(qfw_soft_div(qfw_soft_mul(a, b), c));
+    qfw_soft_upper k;
+    if (one >= 2u << 23 && one < 253u << 23) {
+        const bool told = slope_near(qfw_mulhi(by, x.mant), qfw_sub32(x.field + 127, z.field), &k);
+        *clear += told ? 1 : 0;
+        report_check(!told || (k.field == one >> 23 && (k.mu & 0x7FFFu) == (one >> 8 & 0x7FFFu)),
+                     number, "a slope");
+    }
+    if (two >= 2u << 23 && two < 253u << 23 && x.field + y.field >= 128 &&
+        x.field + y.field <= 380) {
+        const bool told = slope_near(qfw_mulhi(qfw_mulhi(by, x.mant), y.mant),
+                                     qfw_sub32(x.field + y.field + 1, z.field), &k);
+        *clear += told ? 1 : 0;
+        report_check(!told || (k.field == two >> 23 && (k.mu & 0x7FFFu) == (two >> 8 & 0x7FFFu)),
+                     number, "a slope of a product");
+    }
+    qfw_soft_upper q;
+    if (one >= 1u << 23 && one < 254u << 23 && qfw_soft_find_upper(qfw_soft_number_of(a), z, &q)) {
+        report_check(q.field == one >> 23 && (q.mu & 0x7FFFu) == (one >> 8 & 0x7FFFu), number,
+                     "the upper bits of a quotient, found");
+    }
+}
+
+static unsigned check_slopes(void)
+{
+    source s = {{11, 12}, 0};
+    unsigned clear = 0;
+    for (unsigned number = 0; number < RANDOM; number++) {
+        const float a = scale(&s), b = scale(&s), c = scale(&s);
+        const uint32_t last = below(&s, 3) == 0   ? 0xFFFFFF00u
+                              : below(&s, 2) == 0 ? 0xFF800000u
+                                                  : ~0u;
+        const float near = qfw_soft_mul(c, qfw_from_bits_f32(qfw_bits_f32(a) & 0xFFFFFF00u));
+        const uint32_t off = qfw_bits_f32(near) - 600 + below(&s, 1200);
+        check_slope(a, b, c, number, &clear);
+        check_slope(a, qfw_from_bits_f32(qfw_bits_f32(b) & last),
+                    qfw_from_bits_f32(qfw_bits_f32(c) & last), number, &clear);
+        if (qfw_bits_f32(near) > 0x00800400u && off < 0x7F7FFFFFu) {
+            check_slope(qfw_from_bits_f32(off), b, c, number, &clear);
+        }
+        const uint32_t of_b = qfw_bits_f32(qfw_soft_div(near, b)), by = of_b - 2 + below(&s, 5);
+        if (of_b > 2u << 23 && of_b < 253u << 23) { /* times b over c next to 16 bits */
+            check_slope(qfw_from_bits_f32(by), b, c, number, &clear);
+        }
+    }
+    report_check(clear > RANDOM, 0, "slopes that are clear");
     return RANDOM;
 }
 
@@ -194,6 +251,8 @@ int main(void)
     report_suite_end(check_edges());
     report_suite("random");
     report_suite_end(check_random());
+    report_suite("slopes");
+    report_suite_end(check_slopes());
     report_suite("integers");
     report_suite_end(check_integers());
     report_suite("seeds");
