@@ -66,8 +66,8 @@ QFW_ALWAYS_INLINE vec no_bytes(const spread *x)
     return VEC_SI(or)(VEC(add_epi16)(x->half[0], mid), VEC(add_epi16)(x->half[1], mid));
 }
 
-/* Quick rows of whole vectors, from a multiple of 32 on, whose words are drawn: they are moved one after
- * the other, and nothing is called or asked between them. */
+/* Quick rows of whole vectors, from a multiple of 32 on, whose words are drawn: they are moved one
+ * after the other, and nothing is called or asked between them. */
 typedef struct {
     int8_t *m, *v; /* v NULL: no state, and nothing of it is there */
     const int8_t *g;
@@ -125,7 +125,7 @@ QFW_NOINLINE static void move_quick_both(const quick_rows *of)
     move_quick(of, both);
 }
 
-/* How many rows from k on are quick in a row; what moves by its state alone has no gradient from here on. */
+/* How many rows from k on are quick; of what moves by its state alone the gradient's factor becomes 0. */
 static size_t quick_from(size_t k, const int8_t *g, const qfw_rows_move *rows, const int32_t *quick,
                          factors *p_g, factors *s_g)
 {
