@@ -178,70 +178,62 @@ static void move_drawn(quick_rows *of, size_t k, size_t count, const qfw_rows_mo
 
 enum { FEW = 4 }; /* vectors of a row that is done before one could look whether it moves */
 
-/* All rows, with a state or without. */
-QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const qfw_rows_move *rows,
-                                   uint32_t *out, const bool has_state)
+static inline motion motion_of(const qfw_moves *m)
+{
+    const vec zero = VEC(set1_epi32)(0);
+    const motion t = {{zero, zero},
+                      {zero, zero},
+                      VEC(set1_epi32)(32 - m->frac),
+                      VEC(set1_epi32)(m->frac),
+                      VEC(set1_epi8)((int8_t)m->hi)};
+    return t;
+}
+
+static inline bool are_all_quick(const int32_t *quick, size_t count)
+{
+    int32_t all = ALL_QUICK;
+    for (size_t i = 0; i < QFW_LANES; i++) {
+        all &= quick[i] | (i < count ? 0 : ALL_QUICK);
+    }
+    return all != 0;
+}
+
+/* Rows of any kind; `whole`: what is quick can be moved as such. */
+QFW_ALWAYS_INLINE void update_any(quick_rows *of, const qfw_rows_move *rows, const int32_t *quick,
+                                  bool whole, drawn *of_p, drawn *of_s, const bool has_state)
 {
     const qfw_moves *p = rows->move, *s = rows->state;
     const size_t n = rows->n;
+    uint32_t *out = of->out;
     const bool fits = are_plain(p) && (!has_state || are_plain(s));
     const bool short_range = p->hi != 127 || (has_state && s->hi != 127);
     const vec zero = VEC(set1_epi32)(0);
     const factor none = {zero, zero};
     const kind small = {true, has_state, false}, large = {true, has_state, true};
     const kind still = {false, true, false};
-    task t = {{none, none, VEC(set1_epi32)(32 - p->frac), VEC(set1_epi32)(p->frac),
-               VEC(set1_epi8)((int8_t)p->hi)},
-              {none, none, VEC(set1_epi32)(32 - s->frac), VEC(set1_epi32)(s->frac),
-               VEC(set1_epi8)((int8_t)s->hi)},
-              {zero, zero, zero},
-              {zero, zero, zero}};
-    quick_rows of;
-    of.m = m;
-    of.v = v;
-    of.g = g;
-    of.n = n;
-    of.p_g = factors_of(&p->g);
-    of.p = t.p;
-    of.out = out;
-    if (has_state) {
-        of.p_v = factors_of(&p->v);
-        of.s_g = factors_of(&s->g);
-        of.s_v = factors_of(&s->v);
-        of.s = t.s;
-    }
-    drawn of_p, of_s;
-    begin_words(&of_p, rows->key, rows->first, rows->count * n);
-    if (has_state) {
-        begin_words(&of_s, rows->state_key, rows->first, rows->count * n);
-    }
-    const bool whole = n > 0 && n <= FEW * WIDE && n % WIDE == 0 && rows->first % 32 == 0;
-    int32_t quick[QFW_LANES] = {0};
-    if (fits && !short_range) {
-        find_quick(p, s, has_state, quick);
-    }
+    task t = {of->p, has_state ? of->s : of->p, {zero, zero, zero}, {zero, zero, zero}};
     for (size_t k = 0; k < rows->count; k++) {
         const size_t at = k * n;
-        int8_t *m_k = m + at, *v_k = has_state ? v + at : NULL;
-        const int8_t *g_k = g + at;
-        const size_t run = whole ? quick_from(k, g, rows, quick, &of.p_g, &of.s_g) : 0;
+        int8_t *m_k = of->m + at, *v_k = has_state ? of->v + at : NULL;
+        const int8_t *g_k = of->g + at;
+        const size_t run = whole ? quick_from(k, of->g, rows, quick, &of->p_g, &of->s_g) : 0;
         if (run > 0) {
-            move_drawn(&of, k, run, rows, &of_p, &of_s);
+            move_drawn(of, k, run, rows, of_p, of_s);
             k += run - 1;
             continue;
         }
         if ((quick[k] & ALL_QUICK) != 0) { /* a block finds that it is of zeros */
             t.out.lost = t.state_out.most = t.state_out.least = zero;
-            t.p.g = factor_at(&of.p_g, k);
+            t.p.g = factor_at(&of->p_g, k);
             if (has_state) {
-                t.p.v = factor_at(&of.p_v, k);
-                t.s.g = factor_at(&of.s_g, k);
-                t.s.v = factor_at(&of.s_v, k);
+                t.p.v = factor_at(&of->p_v, k);
+                t.s.g = factor_at(&of->s_g, k);
+                t.s.v = factor_at(&of->s_v, k);
             }
             if (has_state && are_zero(g_k, n)) {
-                move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, still);
+                move_row(m_k, v_k, g_k, n, rows->first + at, of_p, of_s, &t, still);
             } else {
-                move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, small);
+                move_row(m_k, v_k, g_k, n, rows->first + at, of_p, of_s, &t, small);
             }
             out[k] = is_zero(t.out.lost) ? 0 : 1;
             out[k] |= has_state && is_outside(&t.state_out, s->hi) ? 2u : 0u;
@@ -261,22 +253,74 @@ QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const 
         }
         t.out.lost = t.out.most = t.out.least = zero;
         t.state_out = t.out;
-        t.p.g = moved ? factor_at(&of.p_g, k) : none;
-        t.p.v = moving ? factor_at(&of.p_v, k) : none;
-        t.s.g = moved && has_state ? factor_at(&of.s_g, k) : none;
-        t.s.v = moving ? factor_at(&of.s_v, k) : none;
+        t.p.g = moved ? factor_at(&of->p_g, k) : none;
+        t.p.v = moving ? factor_at(&of->p_v, k) : none;
+        t.s.g = moved && has_state ? factor_at(&of->s_g, k) : none;
+        t.s.v = moving ? factor_at(&of->s_v, k) : none;
         const int32_t far = (moved ? reach(&p->g, k) : 0) + (moving ? reach(&p->v, k) : 0);
         const int32_t state_far =
             (moved && has_state ? reach(&s->g, k) : 0) | (moving ? reach(&s->v, k) : 0);
         if (short_range || far >> p->frac >= 126 || state_far >= 1 << 29) {
-            move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, large);
+            move_row(m_k, v_k, g_k, n, rows->first + at, of_p, of_s, &t, large);
         } else if (moved) {
-            move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, small);
+            move_row(m_k, v_k, g_k, n, rows->first + at, of_p, of_s, &t, small);
         } else if (has_state) {
-            move_row(m_k, v_k, g_k, n, rows->first + at, &of_p, &of_s, &t, still);
+            move_row(m_k, v_k, g_k, n, rows->first + at, of_p, of_s, &t, still);
         }
         out[k] |= is_outside(&t.out, p->hi) ? 1u : 0u;
         out[k] |= has_state && is_outside(&t.state_out, s->hi) ? 2u : 0u;
+    }
+}
+
+QFW_NOINLINE static void update_alone(quick_rows *of, const qfw_rows_move *rows,
+                                      const int32_t *quick, bool whole, drawn *of_p, drawn *of_s)
+{
+    update_any(of, rows, quick, whole, of_p, of_s, false);
+}
+
+QFW_NOINLINE static void update_both(quick_rows *of, const qfw_rows_move *rows,
+                                     const int32_t *quick, bool whole, drawn *of_p, drawn *of_s)
+{
+    update_any(of, rows, quick, whole, of_p, of_s, true);
+}
+
+/* All rows, with a state or without: most often all are quick. */
+QFW_ALWAYS_INLINE void update_rows(int8_t *m, int8_t *v, const int8_t *g, const qfw_rows_move *rows,
+                                   uint32_t *out, const bool has_state)
+{
+    const qfw_moves *p = rows->move, *s = rows->state;
+    const size_t n = rows->n;
+    quick_rows of;
+    of.m = m;
+    of.v = v;
+    of.g = g;
+    of.n = n;
+    of.out = out;
+    of.p = motion_of(p);
+    of.p_g = factors_of(&p->g);
+    drawn of_p, of_s;
+    begin_words(&of_p, rows->key, rows->first, rows->count * n);
+    if (has_state) {
+        of.s = motion_of(s);
+        of.p_v = factors_of(&p->v);
+        of.s_g = factors_of(&s->g);
+        of.s_v = factors_of(&s->v);
+        begin_words(&of_s, rows->state_key, rows->first, rows->count * n);
+    }
+    const bool fits = are_plain(p) && (!has_state || are_plain(s));
+    const bool whole = n > 0 && n <= FEW * WIDE && n % WIDE == 0 && rows->first % 32 == 0;
+    int32_t quick[QFW_LANES] = {0};
+    if (fits && p->hi == 127 && (!has_state || s->hi == 127)) {
+        find_quick(p, s, has_state, quick);
+        if (whole && are_all_quick(quick, rows->count)) {
+            move_drawn(&of, 0, rows->count, rows, &of_p, &of_s);
+            return;
+        }
+    }
+    if (has_state) {
+        update_both(&of, rows, quick, whole, &of_p, &of_s);
+    } else {
+        update_alone(&of, rows, quick, whole, &of_p, &of_s);
     }
 }
 
