@@ -372,7 +372,7 @@ def test_a_mask_needs_a_scale_where_the_gradient_is_divided():
     np.testing.assert_array_equal(dx, X)
 
 
-# --- an out of many bytes --------------------------------------------------------------------------
+# --- an out of many bytes ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", [32, 64, 100])

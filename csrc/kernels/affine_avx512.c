@@ -74,9 +74,9 @@ QFW_ALWAYS_INLINE __m512 rounded(__m512 t)
     return _mm512_mask_add_ps(n, far, n, _mm512_mask_sub_ps(one, down, _mm512_setzero_ps(), one));
 }
 
-/* The codes of sixteen. Where a half goes to the even one the conversion rounds: limits are integers,
- * so that a number may be held before as well as after. `bad` turns into NaNs at a NaN or an infinity:
- * what else is multiplied by 0 is 0. */
+/* The codes of sixteen. Where a half goes to the even one the conversion rounds: limits are
+ * integers, so that a number may be held before as well as after. `bad` turns into NaNs at a NaN
+ * or an infinity: what else is multiplied by 0 is 0. */
 QFW_ALWAYS_INLINE __m512i codes_of(__m512 x, const point *p, bool to_even, __m512 *bad)
 {
     const __m512 t = _mm512_mul_ps(x, p->r), raw = to_even ? t : rounded(t);
@@ -123,8 +123,8 @@ typedef struct {
     __m512 bad;
 } work;
 
-/* Sixty-four, the second half of another scale. Packing saturates nothing, as codes are in range, and
- * leaves the words of each quarter four apart. */
+/* Sixty-four, the second half of another scale. Packing saturates nothing, as codes are in range,
+ * and leaves the words of each quarter four apart. */
 QFW_ALWAYS_INLINE void encode_64(const float *from, const point *p, const point *q, bool to_even,
                                  uint8_t *codes, work *w)
 {
@@ -156,8 +156,9 @@ QFW_ALWAYS_INLINE void encode_run(const float *x, size_t n, const point *p, bool
     }
 }
 
-/* A row of groups; the first one's scale is number `scale`. `to_even` is a constant at each call. Groups
- * of 32 are done in pairs: scales are found sixteen at a time, so that both of a pair are there. */
+/* A row of groups; the first one's scale is number `scale`. `to_even` is a constant at each call.
+ * Groups of 32 are done in pairs: scales are found sixteen at a time, so that both of a pair are
+ * there. */
 QFW_ALWAYS_INLINE void encode_row(const qfw_affine *a, const qfw_affine_data *d, int64_t first,
                                   int64_t scale, const bool to_even, work *w)
 {

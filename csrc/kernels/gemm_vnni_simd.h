@@ -228,8 +228,8 @@ QFW_ALWAYS_INLINE __m512i added_up(const __m512i *v)
                             _mm512_shuffle_i32x4(eight[0], eight[1], 0xDD));
 }
 
-/* Products of the bytes at x with those of `lines` <= 16 lines, the first of which is y, `apart` bytes from one to
- * the next; the sums of what is not there are any. */
+/* Products of the bytes at x with those of `lines` <= 16 lines, the first of which is y, `apart`
+ * bytes from one to the next; the sums of what is not there are any. */
 VNNI QFW_ALWAYS_INLINE void add_products(const char *x, const char *y, size_t apart, size_t lines,
                                          __mmask64 there, __m512i *sum)
 {
@@ -273,8 +273,8 @@ VNNI QFW_ALWAYS_INLINE __m512i row_by_lines(const char *x, const operand *b, siz
     return added_up(sum);
 }
 
-/* Both operands along p: b is read as it lies in memory, sixteen lines at a time. Here they are what is
- * lifted, so that all sums have the same too much, 128 times the row of a. */
+/* Both operands along p: b is read as it lies in memory, sixteen lines at a time. Here they are
+ * what is lifted, so that all sums have the same too much, 128 times the row of a. */
 VNNI static void by_byte_lines(const operand *a, const operand *b, size_t m, size_t n, size_t k,
                                bool add, int32_t *out, size_t out_row)
 {

@@ -3,8 +3,8 @@
 #include "kernels/loops.h"
 #include "kernels/update_loops.h"
 
-/* loop_ratios of sixteen columns, `there` of them. With e >= 0 the shift t is below 30, so that nothing of
- * the multiplier is cut. */
+/* loop_ratios of sixteen columns, `there` of them. With e >= 0 the shift t is below 30, so that
+ * nothing of the multiplier is cut. */
 QFW_ALWAYS_INLINE void ratios_16(const float *from, __mmask16 there, const qfw_divisor *to,
                                  int32_t bits, uint32_t *ratios, size_t columns)
 {

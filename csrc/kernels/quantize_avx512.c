@@ -166,7 +166,8 @@ QFW_ALWAYS_INLINE __m512i largest_of(const __m512i *v)
                             _mm512_shuffle_i32x4(two[0], two[1], 0xDD));
 }
 
-/* Sixteen whole runs whose scales are found; false: one is out of the ordinary, and nothing was done. */
+/* Sixteen whole runs whose scales are found; false: one is out of the ordinary, and nothing was
+ * done. */
 QFW_ALWAYS_INLINE bool encode_runs(const float *x, size_t run, rule512 *k, bool pow2, float *scale,
                                    int8_t *codes)
 {

@@ -125,7 +125,8 @@ QFW_NOINLINE static void move_quick_both(const quick_rows *of)
     move_quick(of, both);
 }
 
-/* How many rows from k on are quick; of what moves by its state alone the gradient's factor becomes 0. */
+/* How many rows from k on are quick; of what moves by its state alone the gradient's factor
+ * becomes 0. */
 static size_t quick_from(size_t k, const int8_t *g, const qfw_rows_move *rows, const int32_t *quick,
                          factors *p_g, factors *s_g)
 {
