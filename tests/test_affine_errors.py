@@ -370,3 +370,38 @@ def test_a_mask_needs_a_scale_where_the_gradient_is_divided():
     refused("quantize_affine_backward", QfwError, words, x=None, mask=MASK, scale=None)
     dx = quant.fake_quantize_affine_backward(X, mask=MASK)
     np.testing.assert_array_equal(dx, X)
+
+
+# --- an out of many bytes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [32, 64, 100])
+@pytest.mark.parametrize("size", [2**18, 2**20, 2**20 + 77])
+def test_a_large_out(size, group):
+    """Codes go where they are asked for, and nowhere if one number of x is not finite."""
+    x = np.random.default_rng(size).standard_normal(size, dtype=np.float32)
+    scale, zero = quant.qparams(x, 8, group=group)
+    args = (scale, zero, -127, 127)
+    room = np.full(size + 128, SENTINEL, np.int8)
+    for offset in (0, 1, 16, 48):
+        out = room[offset : offset + size]
+        expected = quant.quantize_affine(x, *args, group=group)
+        assert quant.quantize_affine(x, *args, group=group, out=out) is out
+        assert np.array_equal(out, expected)
+        assert np.all(room[offset + size :] == SENTINEL)
+        room[:] = SENTINEL
+    for at in (0, 1, size // 4 + 15, size // 2, size - 1):
+        for bad in (np.nan, np.inf, -np.inf):
+            kept, x[at] = x[at], bad
+            with pytest.raises(NonFiniteError, match=rf"x\[{at}\] is"):
+                quant.quantize_affine(x, *args, group=group, out=room[:size])
+            assert np.all(room == SENTINEL)
+            x[at] = kept
+
+
+def test_the_memory_that_a_large_out_takes_is_told():
+    for size, workspace in ((2**18, 0), (2**20, 2**20)):
+        x, out = np.zeros(size, np.float32), np.empty(size, np.int8)
+        found = quant.describe("quantize_affine", x, np.float32(1.0), 0, -127, 127, out=out)
+        assert found.workspace == workspace
+        assert quant.describe("quantize_affine", x, np.float32(1.0), 0, -127, 127).workspace == 0

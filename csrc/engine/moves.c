@@ -158,7 +158,7 @@ static const float *lanes_of(const qfw_cursor *c, bool each, float *room)
     return room;
 }
 
-/* `again`: the scales of parameter and state are those of the bundle before. */
+/* `again`: the scales of parameter and state are those of the bundle that `b` held before. */
 static void find_moves(const qfw_job *j, bundle *b, bool again)
 {
     float room_w[QFW_LANES], room_g[QFW_LANES], room_v[QFW_LANES];
@@ -344,26 +344,42 @@ static void move_singles(qfw_job *j, const bundle *b)
 
 enum { SHORT = 16 };
 
+static void move_bundle(qfw_job *j, const bundle *b)
+{
+    if (j->plain && b->first.n == 1) {
+        move_singles(j, b);
+    } else if (j->bytes && b->first.n >= SHORT) {
+        move_rows(j, b);
+    } else {
+        for (size_t k = 0; k < b->count; k++) {
+            move_stretch(j, b, k);
+        }
+    }
+}
+
+/* Coefficients are found a bundle ahead, since they are a long chain that moves would wait for. */
 void qfw_move_codes(qfw_job *j, ptrdiff_t first, ptrdiff_t end)
 {
     if (first == 0 && end == j->param->n && qfw_move_singles(j, end)) {
         return;
     }
-    bundle b;
-    begin_moves(j, &b);
+    bundle room[2], *b = &room[0], *next = &room[1];
+    begin_moves(j, b);
     qfw_cursors at;
     qfw_begin_stretches(j, first, &at);
-    for (ptrdiff_t i = first; i < end;) {
-        i = gather(j, i, end, &b);
-        if (j->plain && b.first.n == 1) {
-            move_singles(j, &b);
-        } else if (j->bytes && b.first.n >= SHORT) {
-            move_rows(j, &b);
-        } else {
-            for (size_t k = 0; k < b.count; k++) {
-                move_stretch(j, &b, k);
-            }
-        }
+    ptrdiff_t i = first < end ? gather(j, first, end, b) : end;
+    if (i < end) {
+        *next = *b;
+    }
+    while (i < end) {
+        i = gather(j, i, end, next);
+        move_bundle(j, b);
+        bundle *done = b;
+        b = next;
+        next = done;
+    }
+    if (first < end) {
+        move_bundle(j, b);
     }
     j->at = NULL;
 }

@@ -99,8 +99,11 @@ static qfw_status check_points(const qfw_affine *a, const qfw_affine_data *d, pt
     if (none != 0) {
         return QFW_E_SCALE;
     }
-    uint32_t most = *max_zp;
+    uint32_t most = *max_zp, some = 0; /* most often all are 0, which takes less to see */
     for (ptrdiff_t i = 0, end = d->zero_point != NULL ? scales : 0; i < end; i++) {
+        some |= (uint32_t)d->zero_point[i];
+    }
+    for (ptrdiff_t i = 0, end = some != 0 ? scales : 0; i < end; i++) {
         const uint32_t zp = qfw_abs32(d->zero_point[i]);
         most = zp > most ? zp : most;
     }

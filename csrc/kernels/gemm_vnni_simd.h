@@ -208,66 +208,90 @@ VNNI static void by_quads(const operand *a, const operand *b, size_t m, size_t n
 
 /* ---- few rows ---- */
 
-enum { STRETCH = 1024 }; /* p of a dot product, a multiple of 64 */
-
-/* `rows` rows of k lifted bytes, STRETCH apart, times four lines of b from p0. */
-VNNI QFW_ALWAYS_INLINE void byte_dots(const int32_t *a, size_t k, const operand *b, size_t p0,
-                                      size_t j, size_t lines, const int rows, bool add,
-                                      int32_t *out, size_t out_row)
+/* The sums of the words of sixteen vectors. */
+QFW_ALWAYS_INLINE __m512i added_up(const __m512i *v)
 {
-    const __m512i lift = _mm512_set1_epi8(-128);
-    const __mmask8 some = (__mmask8)(0xFu >> (4 - lines));
-    const char *b_j[4];
-    __m512i sum[2][4], much[4];
-    for (size_t c = 0; c < 4; c++) {
-        b_j[c] = element(b, j + least(c, lines - 1), p0, 8);
-        sum[0][c] = sum[1][c] = much[c] = _mm512_setzero_si512();
+    __m512i two[8], four[4], eight[2];
+    for (int i = 0; i < 8; i++) {
+        two[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                                  _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
     }
-    for (size_t p = 0; p < k; p += 64) {
-        const __mmask64 there = UINT64_MAX >> (64 - least(64, k - p));
-        for (size_t c = 0; c < 4; c++) {
-            const __m512i v = _mm512_maskz_loadu_epi8(there, b_j[c] + p);
-            much[c] = _mm512_dpbusd_epi32(much[c], lift, v);
-            for (int r = 0; r < rows; r++) {
-                const __m512i a_r = _mm512_loadu_si512(a + ((size_t)r * STRETCH + p) / 4);
-                sum[r][c] = _mm512_dpbusd_epi32(sum[r][c], a_r, v);
-            }
-        }
+    for (int i = 0; i < 4; i++) {
+        four[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(two[2 * i], two[2 * i + 1]),
+                                   _mm512_unpackhi_epi64(two[2 * i], two[2 * i + 1]));
     }
-    for (int r = 0; r < rows; r++, out += out_row) {
-        __m256i half[4];
-        for (size_t c = 0; c < 4; c++) {
-            const __m512i all = _mm512_sub_epi32(sum[r][c], much[c]);
-            half[c] =
-                _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
-        }
-        const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(half[0], half[1]),
-                                            _mm256_hadd_epi32(half[2], half[3]));
-        __m128i dot = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-        dot = add ? _mm_add_epi32(dot, _mm_maskz_loadu_epi32(some, out)) : dot;
-        _mm_mask_storeu_epi32(out, some, dot);
+    for (int i = 0; i < 2; i++) {
+        eight[i] = _mm512_add_epi32(_mm512_shuffle_i32x4(four[2 * i], four[2 * i + 1], 0x88),
+                                    _mm512_shuffle_i32x4(four[2 * i], four[2 * i + 1], 0xDD));
+    }
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(eight[0], eight[1], 0x88),
+                            _mm512_shuffle_i32x4(eight[0], eight[1], 0xDD));
+}
+
+/* Products of the bytes at x with those of `lines` <= 16 lines, the first of which is y, `apart`
+ * bytes from one to the next; the sums of what is not there are any. */
+VNNI QFW_ALWAYS_INLINE void add_products(const char *x, const char *y, size_t apart, size_t lines,
+                                         __mmask64 there, __m512i *sum)
+{
+    const __m512i lift = _mm512_set1_epi8(-128), v = _mm512_maskz_loadu_epi8(there, x);
+    for (size_t c = 0; c < 16; c++) {
+        const __m512i of_b = _mm512_xor_si512(_mm512_maskz_loadu_epi8(there, y), lift);
+        sum[c] = _mm512_dpbusd_epi32(sum[c], of_b, v);
+        y += c + 1 < lines ? apart : 0;
     }
 }
 
-/* Both operands along p: b is read as it lies in memory. */
+/* Minus 128 times the k bytes at x, in parts. */
+VNNI QFW_ALWAYS_INLINE __m512i less_lift(const char *x, size_t k)
+{
+    const __m512i lift = _mm512_set1_epi8(-128);
+    __m512i much = _mm512_setzero_si512();
+    for (size_t p = 0; p < k; p += 64) {
+        const __mmask64 there = UINT64_MAX >> (64 - least(64, k - p));
+        much = _mm512_dpbusd_epi32(much, lift, _mm512_maskz_loadu_epi8(there, x + p));
+    }
+    return _mm512_sub_epi32(_mm512_setzero_si512(), much);
+}
+
+/* Row times lines j .. j + lines - 1: what `begin` has been lifted too much. */
+VNNI QFW_ALWAYS_INLINE __m512i row_by_lines(const char *x, const operand *b, size_t j, size_t lines,
+                                            size_t k, __m512i begin)
+{
+    const char *y = element(b, j, 0, 8);
+    const size_t apart = line_bytes(b, 8);
+    __m512i sum[16];
+    for (size_t c = 0; c < 16; c++) {
+        sum[c] = begin;
+    }
+    size_t p = 0;
+    for (; k - p >= 64; p += 64) {
+        add_products(x + p, y + p, apart, lines, UINT64_MAX, sum);
+    }
+    if (p < k) {
+        add_products(x + p, y + p, apart, lines, UINT64_MAX >> (64 - (k - p)), sum);
+    }
+    return added_up(sum);
+}
+
+/* Both operands along p: b is read as it lies in memory, sixteen lines at a time. Here they are
+ * what is lifted, so that all sums have the same too much, 128 times the row of a. */
 VNNI static void by_byte_lines(const operand *a, const operand *b, size_t m, size_t n, size_t k,
                                bool add, int32_t *out, size_t out_row)
 {
-    __attribute__((aligned(64))) int32_t words[2 * STRETCH / 4];
-    for (size_t p0 = 0, p1; p0 < k; p0 = p1) {
-        p1 = least(k, p0 + STRETCH);
-        const bool more = add || p0 > 0;
-        for (size_t i = 0; i < m; i += 2) {
-            const size_t rows = least(2, m - i);
-            take_lifted(a, i, rows, p0, p1, STRETCH, words);
-            for (size_t j = 0; j < n; j += 4) {
-                int32_t *to = out + i * out_row + j;
-                if (rows == 2) {
-                    byte_dots(words, p1 - p0, b, p0, j, least(4, n - j), 2, more, to, out_row);
-                } else {
-                    byte_dots(words, p1 - p0, b, p0, j, least(4, n - j), 1, more, to, out_row);
-                }
-            }
+    for (size_t i = 0; i < m; i++, out += out_row) {
+        const char *x = element(a, i, 0, 8);
+        const __m512i begin = less_lift(x, k);
+        size_t j = 0;
+        for (; n - j >= 16; j += 16) {
+            const __m512i dots = row_by_lines(x, b, j, 16, k, begin);
+            const __m512i before = add ? _mm512_loadu_si512(out + j) : _mm512_setzero_si512();
+            _mm512_storeu_si512(out + j, _mm512_add_epi32(dots, before));
+        }
+        if (j < n) {
+            const __mmask16 some = first_bytes(n - j);
+            const __m512i dots = row_by_lines(x, b, j, n - j, k, begin);
+            const __m512i before = _mm512_maskz_loadu_epi32(add ? some : 0, out + j);
+            _mm512_mask_storeu_epi32(out + j, some, _mm512_add_epi32(dots, before));
         }
     }
 }

@@ -45,6 +45,12 @@ static void copy(const int8_t *x, size_t n, bool negative, int8_t *codes)
     }
 }
 
+/* -1, 0 or 1 of |e| < 2^31, without a branch: no one foresees the signs of errors. */
+static inline int32_t sign_of(int32_t e)
+{
+    return (e >> 31) - (-e >> 31);
+}
+
 /* 64 columns at a time, which all rows have in three forms. */
 static void copies(const int8_t *x, size_t n, const int32_t *e, size_t rows, int8_t *codes)
 {
@@ -54,7 +60,7 @@ static void copies(const int8_t *x, size_t n, const int32_t *e, size_t rows, int
         __m512i form[3] = {_mm512_sub_epi8(zero, v), zero, v};
         int8_t *to = codes + i;
         for (size_t k = 0; k < rows; k++, to += n) {
-            const int32_t which = (e[k] > 0 ? 2 : 1) - (e[k] < 0 ? 1 : 0);
+            const int32_t which = sign_of(e[k]) + 1;
             if (there == UINT64_MAX) { /* a store with a mask takes longer */
                 _mm512_storeu_si512(to, form[which]);
             } else {

@@ -166,7 +166,8 @@ QFW_ALWAYS_INLINE __m512i largest_of(const __m512i *v)
                             _mm512_shuffle_i32x4(two[0], two[1], 0xDD));
 }
 
-/* Sixteen whole runs whose scales are found; false: one is out of the ordinary, and nothing was done. */
+/* Sixteen whole runs whose scales are found; false: one is out of the ordinary, and nothing was
+ * done. */
 QFW_ALWAYS_INLINE bool encode_runs(const float *x, size_t run, rule512 *k, bool pow2, float *scale,
                                    int8_t *codes)
 {
@@ -238,4 +239,47 @@ qfw_status qfw_quantize_s8_avx512(const float *x, size_t n, size_t run, const qf
         i += count;
     }
     return QFW_OK;
+}
+
+/* ---- extents ---- */
+
+typedef struct {
+    __m512i up, down;
+} extents;
+
+QFW_ALWAYS_INLINE void extend(const float *x, __mmask16 there, extents *e)
+{
+    QFW_PREFETCH(x);
+    const __m512i bits = _mm512_maskz_loadu_epi32(there, x);
+    const __m512i negated = _mm512_xor_si512(bits, _mm512_set1_epi32(INT32_MIN));
+    e->up = _mm512_mask_max_epi32(e->up, there, e->up, bits);
+    e->down = _mm512_mask_max_epi32(e->down, there, e->down, negated);
+}
+
+/* So many are not in a core's caches, and memory gives more where it is read in several places. */
+enum { STREAMS = 4, MANY = 1 << 18 };
+
+/* From a line on: loads that are in two lines take twice as long. */
+void qfw_extent_f32_avx512(const float *x, size_t n, int32_t *hi, int32_t *lo)
+{
+    extents e = {_mm512_set1_epi32(*hi), _mm512_set1_epi32(*lo)};
+    const size_t before = (64 - (uintptr_t)x % 64) % 64 / 4, head = n >= MANY ? before : 0;
+    const size_t part = n >= MANY ? (n - head) / STREAMS / 16 * 16 : 0;
+    extend(x, (__mmask16)((1u << head) - 1), &e);
+    x += head;
+    n -= head;
+    for (size_t i = 0; i < part; i += 16) {
+        for (size_t k = 0; k < STREAMS; k++) {
+            extend(x + k * part + i, 0xFFFF, &e);
+        }
+    }
+    size_t i = STREAMS * part;
+    for (; n - i >= 16; i += 16) {
+        extend(x + i, 0xFFFF, &e);
+    }
+    if (i < n) {
+        extend(x + i, (__mmask16)(0xFFFFu >> (16 - (n - i))), &e);
+    }
+    *hi = _mm512_reduce_max_epi32(e.up);
+    *lo = _mm512_reduce_max_epi32(e.down);
 }

@@ -1,5 +1,6 @@
 /* Elements with scales of their own that move, eight at a time. */
 #include "kernels/avx2.h"
+#include "kernels/singles.h"
 
 typedef __m256i vec;
 typedef __m256 vfloat;
@@ -46,6 +47,38 @@ QFW_ALWAYS_INLINE void store_8(int8_t *p, vec x)
 QFW_ALWAYS_INLINE void store_16(int16_t *p, vec x)
 {
     _mm_storeu_si128((__m128i *)(void *)p, halves_of(x));
+}
+
+static vec load_part(const qfw_single *x, size_t i, size_t there)
+{
+    int32_t m[ACROSS] = {0};
+    for (size_t k = 0; k < there; k++) {
+        m[k] =
+            x->width == 8 ? ((const int8_t *)x->codes)[i + k] : ((const int16_t *)x->codes)[i + k];
+    }
+    return _mm256_loadu_si256((const vec *)(const void *)m);
+}
+
+static vfloat load_part_ps(const float *scale, size_t there)
+{
+    float s[ACROSS];
+    for (size_t k = 0; k < ACROSS; k++) {
+        s[k] = k < there ? scale[k] : 1.0f;
+    }
+    return _mm256_loadu_ps(s);
+}
+
+static void store_part(const qfw_single *x, size_t i, size_t there, vec codes)
+{
+    int32_t m[ACROSS];
+    _mm256_storeu_si256((vec *)(void *)m, codes);
+    for (size_t k = 0; k < there; k++) {
+        if (x->width == 8) {
+            ((int8_t *)x->codes)[i + k] = (int8_t)m[k];
+        } else {
+            ((int16_t *)x->codes)[i + k] = (int16_t)m[k];
+        }
+    }
 }
 
 #include "kernels/singles_simd.h"

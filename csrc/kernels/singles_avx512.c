@@ -1,5 +1,6 @@
 /* Elements with scales of their own that move, sixteen at a time. */
 #include "kernels/avx2.h"
+#include "kernels/singles.h"
 
 typedef __m512i vec;
 typedef __m512 vfloat;
@@ -40,6 +41,30 @@ QFW_ALWAYS_INLINE void store_8(int8_t *p, vec x)
 QFW_ALWAYS_INLINE void store_16(int16_t *p, vec x)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(x));
+}
+
+QFW_ALWAYS_INLINE vec load_part(const qfw_single *x, size_t i, size_t there)
+{
+    const __mmask16 some = (__mmask16)(0xFFFFu >> (16 - there));
+    return x->width == 8
+               ? _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(some, (const int8_t *)x->codes + i))
+               : _mm512_cvtepi16_epi32(
+                     _mm256_maskz_loadu_epi16(some, (const int16_t *)x->codes + i));
+}
+
+QFW_ALWAYS_INLINE vfloat load_part_ps(const float *scale, size_t there)
+{
+    return _mm512_mask_loadu_ps(_mm512_set1_ps(1.0f), (__mmask16)(0xFFFFu >> (16 - there)), scale);
+}
+
+QFW_ALWAYS_INLINE void store_part(const qfw_single *x, size_t i, size_t there, vec codes)
+{
+    const __mmask16 some = (__mmask16)(0xFFFFu >> (16 - there));
+    if (x->width == 8) {
+        _mm_mask_storeu_epi8((int8_t *)x->codes + i, some, _mm512_cvtepi32_epi8(codes));
+    } else {
+        _mm256_mask_storeu_epi16((int16_t *)x->codes + i, some, _mm512_cvtepi32_epi16(codes));
+    }
 }
 
 #include "kernels/singles_simd.h"

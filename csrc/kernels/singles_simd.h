@@ -1,6 +1,7 @@
 /* Elements with scales of their own that move, in vectors of any width. singles_<isa>.c says which: `vec`, VEC(op),
  * VEC_SI(op) and `as_int`, `as_float` for casts; ACROSS elements in one; load_8, load_16, store_8 and store_16 for
- * codes of so many bits; signs for the sign bits of a vector. */
+ * codes of so many bits; load_part, store_part for elements i .. i + there - 1 of a tensor and load_part_ps for as
+ * many scales, 1 beyond them; signs for the sign bits of a vector. */
 #ifndef QFW_KERNELS_SINGLES_SIMD_H
 #define QFW_KERNELS_SINGLES_SIMD_H
 
@@ -16,44 +17,25 @@ typedef struct {
 QFW_ALWAYS_INLINE elements load_singles(const qfw_single *x, size_t i, size_t there)
 {
     elements e;
-    if (there == ACROSS) {
-        e.codes = x->width == 8 ? load_8((const int8_t *)x->codes + i)
-                                : load_16((const int16_t *)x->codes + i);
-        e.scale = x->each ? VEC(loadu_ps)(x->scale + i) : VEC(set1_ps)(x->scale[0]);
+    if (there < ACROSS) {
+        e.codes = load_part(x, i, there);
+        e.scale = x->each ? load_part_ps(x->scale + i, there) : VEC(set1_ps)(x->scale[0]);
         return e;
     }
-    int32_t m[ACROSS] = {0};
-    float s[ACROSS];
-    for (size_t k = 0; k < ACROSS; k++) {
-        s[k] = x->each ? k < there ? x->scale[i + k] : 1.0f : x->scale[0];
-    }
-    for (size_t k = 0; k < there; k++) {
-        m[k] =
-            x->width == 8 ? ((const int8_t *)x->codes)[i + k] : ((const int16_t *)x->codes)[i + k];
-    }
-    e.codes = VEC_SI(loadu)((const void *)m);
-    e.scale = VEC(loadu_ps)(s);
+    e.codes = x->width == 8 ? load_8((const int8_t *)x->codes + i)
+                            : load_16((const int16_t *)x->codes + i);
+    e.scale = x->each ? VEC(loadu_ps)(x->scale + i) : VEC(set1_ps)(x->scale[0]);
     return e;
 }
 
 QFW_ALWAYS_INLINE void store_singles(const qfw_single *x, size_t i, size_t there, vec codes)
 {
-    if (there == ACROSS) {
-        if (x->width == 8) {
-            store_8((int8_t *)x->codes + i, codes);
-        } else {
-            store_16((int16_t *)x->codes + i, codes);
-        }
-        return;
-    }
-    int32_t m[ACROSS];
-    VEC_SI(storeu)((void *)m, codes);
-    for (size_t k = 0; k < there; k++) {
-        if (x->width == 8) {
-            ((int8_t *)x->codes)[i + k] = (int8_t)m[k];
-        } else {
-            ((int16_t *)x->codes)[i + k] = (int16_t)m[k];
-        }
+    if (there < ACROSS) {
+        store_part(x, i, there, codes);
+    } else if (x->width == 8) {
+        store_8((int8_t *)x->codes + i, codes);
+    } else {
+        store_16((int16_t *)x->codes + i, codes);
     }
 }
 

@@ -131,8 +131,43 @@ static void check_differences(const qfw_kernels *fast, const qfw_kernels *slow, 
                  n, "differences_s16, squares");
 }
 
+static void check_ratios(const qfw_kernels *fast, const qfw_kernels *slow, source *s, unsigned n)
+{
+    enum { COLUMNS = TAILS + 1 };
+    float from[TAILS];
+    uint32_t made[2][4 * COLUMNS];
+    const float to = scale(s, below(s, 4) != 0);
+    const int32_t bits = 2 + (int32_t)below(s, 15);
+    for (unsigned i = 0; i < n; i++) { /* near it, too, and next to it */
+        from[i] = scale(s, below(s, 4) != 0);
+        from[i] = below(s, 4) == 0 ? to : from[i];
+        from[i] = below(s, 4) == 0 ? qfw_from_bits_f32(qfw_bits_f32(to) ^ below(s, 4)) : from[i];
+    }
+    for (int k = 0; k < 2; k++) {
+        memset(made[k], 7, sizeof made[k]);
+        (k == 0 ? fast : slow)->ratios_f32(from, n, to, bits, made[k], COLUMNS);
+    }
+    report_check(same(made[0], made[1], sizeof made[0]), n, "ratios_f32");
+}
+
+static void check_extent(const qfw_kernels *fast, const qfw_kernels *slow, source *s, unsigned n)
+{
+    float x[TAILS + 1];
+    const unsigned from = below(s, 2);
+    const int32_t none = below(s, 2) == 0 ? 0 : 0x3F800000;
+    int32_t hi[2] = {none, none}, lo[2] = {none, none};
+    for (unsigned i = 0; i <= TAILS; i++) { /* any pattern: NaNs and infinities are found as such */
+        x[i] = qfw_from_bits_f32(below(s, 9) == 0 ? word(s) : word(s) & 0xBFFFFFFFu);
+    }
+    fast->extent_f32(x + from, n, &hi[0], &lo[0]);
+    slow->extent_f32(x + from, n, &hi[1], &lo[1]);
+    report_check(hi[0] == hi[1] && lo[0] == lo[1], n, "extent_f32");
+}
+
 int main(void)
 {
+    run("ratios_f32", check_ratios, 60);
+    run("extent_f32", check_extent, 60);
     run("update_singles", check_singles, 60);
     run("singles_s8", check_encode, 60);
     run("largest_s32", check_largest, 60);
