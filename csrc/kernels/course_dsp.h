@@ -34,18 +34,6 @@ typedef struct {
 #define LOAD_APART APART("ldr")
 #define STORE_APART APART("str")
 
-#define FOUR_TERMS(meets)                   \
-    meets "ldmia r1!, {r4, r5, r6, r8}\n\t" \
-          "smlad r9, r4, r0, r9\n\t"        \
-          "smlad r10, r6, r0, r10\n\t"      \
-          "smlad r9, r5, lr, r9\n\t"        \
-          "smlad r10, r8, lr, r10\n\t"      \
-          "ldmia r1!, {r4, r5, r6, r8}\n\t" \
-          "smlad r11, r4, r0, r11\n\t"      \
-          "smlad r12, r6, r0, r12\n\t"      \
-          "smlad r11, r5, lr, r11\n\t"      \
-          "smlad r12, r8, lr, r12\n\t"
-
 /* The columns of a course, by registers that are named; blocks go in pairs, an odd one first. */
 #define COURSE(name, meets, load, store)                                                        \
     static __attribute__((noinline)) void name(course *c, const void *b)                        \
@@ -58,7 +46,7 @@ typedef struct {
                          "ldrd r1, r3, [r0]\n\t" load "sub r4, r3, r1\n\t"                      \
                          "lsls r4, r4, #26\n\t"                                                 \
                          "bmi 3f\n"                                                             \
-                         "1:\n\t" FOUR_TERMS(meets) "3:\n\t" FOUR_TERMS(                        \
+                         "1:\n\t" DSP_FOUR_TERMS(meets) "3:\n\t" DSP_FOUR_TERMS(                \
                              meets) "cmp r1, r3\n\t"                                            \
                                     "bne 1b\n\t"                                                \
                                     "ldr r0, [sp]\n\t"                                          \

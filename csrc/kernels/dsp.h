@@ -174,5 +174,19 @@ static inline int32_t dsp_nearest(int32_t x, int32_t mult, int32_t half, uint32_
     return high >> shift;
 }
 
+/* Assembly: four terms of four rows, which lie as a block of a panel at r1, by those of a column in r0 and
+ * lr, as `meets` loads them; the sums are r9 to r12, and r4, r5, r6 and r8 are used. */
+#define DSP_FOUR_TERMS(meets)               \
+    meets "ldmia r1!, {r4, r5, r6, r8}\n\t" \
+          "smlad r9, r4, r0, r9\n\t"        \
+          "smlad r10, r6, r0, r10\n\t"      \
+          "smlad r9, r5, lr, r9\n\t"        \
+          "smlad r10, r8, lr, r10\n\t"      \
+          "ldmia r1!, {r4, r5, r6, r8}\n\t" \
+          "smlad r11, r4, r0, r11\n\t"      \
+          "smlad r12, r6, r0, r12\n\t"      \
+          "smlad r11, r5, lr, r11\n\t"      \
+          "smlad r12, r8, lr, r12\n\t"
+
 #endif
 #endif

@@ -193,19 +193,6 @@ typedef struct {
 #define ADDED \
     TWO_ADDED("r4", "r9", "r10") "add r1, r4, r5, lsl #1\n\t" TWO_ADDED("r1", "r11", "r12")
 
-/* A block of the panel. */
-#define FOUR_TERMS(meets)                   \
-    meets "ldmia r1!, {r4, r5, r6, r8}\n\t" \
-          "smlad r9, r4, r0, r9\n\t"        \
-          "smlad r10, r6, r0, r10\n\t"      \
-          "smlad r9, r5, lr, r9\n\t"        \
-          "smlad r10, r8, lr, r10\n\t"      \
-          "ldmia r1!, {r4, r5, r6, r8}\n\t" \
-          "smlad r11, r4, r0, r11\n\t"      \
-          "smlad r12, r6, r0, r12\n\t"      \
-          "smlad r11, r5, lr, r11\n\t"      \
-          "smlad r12, r8, lr, r12\n\t"
-
 /* The columns of a course, by registers that are named: no compiler has to find room for them all. Blocks
  * go in pairs, an odd one first. */
 #define COURSE(name, meets, placed)                                                             \
@@ -222,7 +209,7 @@ typedef struct {
                          "mov r12, #0\n\t"                                                      \
                          "ldr r4, [r0, #28]\n\t" /* odd */                                      \
                          "cbnz r4, 3f\n"                                                        \
-                         "1:\n\t" FOUR_TERMS(meets) "3:\n\t" FOUR_TERMS(                        \
+                         "1:\n\t" DSP_FOUR_TERMS(meets) "3:\n\t" DSP_FOUR_TERMS(                \
                              meets) "cmp r1, r3\n\t"                                            \
                                     "bne 1b\n\t"                                                \
                                     "ldr r0, [sp]\n\t"                                          \
