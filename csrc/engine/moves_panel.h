@@ -13,18 +13,11 @@ static inline bool qfw_find_slope(float top, float to, qfw_panel_slope *s)
         *s = qfw_panel_slope_of(qfw_bits_f32(qfw_coef_div(top, to)));
         return true;
     }
-    const uint32_t x = qfw_bits_f32(top), y = qfw_bits_f32(to), by = qfw_mantissa(y);
-    uint32_t rest = qfw_mantissa(x) - by;
-    int32_t lift = (int32_t)(x >> 23) - (int32_t)(y >> 23) + 5; /* 127 - 122 */
-    if (rest >> 31 != 0) {
-        rest += qfw_mantissa(x);
-        lift--;
-    }
-    const uint32_t upper = (rest << 7) / by, second = (rest << 7) - upper * by;
-    const uint32_t lower = (second << 8) / by, left = (second << 8) - lower * by;
-    s->mu = 0x8000u + (upper << 8 | lower);
-    s->lift = lift;
-    return by - left > by >> 9;
+    qfw_soft_upper q;
+    const bool is_clear = qfw_soft_find_upper(qfw_soft_number_of(top), qfw_soft_number_of(to), &q);
+    s->mu = q.mu;
+    s->lift = (int32_t)q.field - 122;
+    return is_clear;
 }
 
 /* step_v times a scale of the state; false: it is no normal number. */
