@@ -246,8 +246,8 @@ static void find_biases(const qfw_step_rows *s, bool wide, qfw_slope k, biases *
     find_ratio(s->v->step_v, b->s_w, &b->by_v);
     b->slope = k;
     b->slope_own = s->v->own;
-    const bool both =
-        find_factor(k, QFW_BIAS_FRAC, &b->k) & find_factor(b->slope_own, FRAC, &b->own);
+    const bool has_k = find_factor(k, QFW_BIAS_FRAC, &b->k);
+    const bool both = find_factor(b->slope_own, FRAC, &b->own) && has_k;
     b->fast = QFW_SOFT_FLOAT && !wide && both && qfw_bits_f32(b->of_state) != 0 &&
               s->state->scales == s->rows;
 }
