@@ -4,9 +4,6 @@
 #include "engine/rescale.h"
 #include "kernels/ratio.h"
 
-/* Bits that a step of Sym(8), of Sym(16) has more than its code. */
-enum { FRAC = 20, BIAS_FRAC = 12 };
-
 /* The term of a sum, |g| < 2^12: |g mu| < 2^28. Moved down it needs no clamp, and moved up it is at most
  * 2^most; false: it is another. A slope of 0 has the least lift. */
 QFW_ALWAYS_INLINE bool sum_term(int32_t g, int32_t mu, int32_t lift, int32_t most, int32_t *to)
@@ -70,7 +67,7 @@ typedef struct {
 } shared;
 
 /* From steps of a state to those of a parameter. */
-enum { LESS = FRAC - BIAS_FRAC };
+enum { LESS = MOVED_FRAC - QFW_BIAS_FRAC };
 
 QFW_ALWAYS_INLINE bool find_by_v(const shared *of, float s_v, qfw_panel_slope *to)
 {
@@ -120,8 +117,8 @@ QFW_ALWAYS_INLINE bool move_bias(qfw_step_rows *s, const shared *of, ptrdiff_t i
     if (qfw_abs32(g) >= 1u << 12 || !find_steps(of, g, *v, s->state->t.scale[i], &y, &y_v)) {
         return false;
     }
-    int32_t to = *m - ((y + (int32_t)(u >> (32 - BIAS_FRAC))) >> BIAS_FRAC);
-    int32_t to_v = (y_v + (int32_t)(u_v >> (32 - FRAC))) >> FRAC;
+    int32_t to = *m - ((y + (int32_t)(u >> (32 - QFW_BIAS_FRAC))) >> QFW_BIAS_FRAC);
+    int32_t to_v = (y_v + (int32_t)(u_v >> (32 - MOVED_FRAC))) >> MOVED_FRAC;
     if ((uint32_t)(to + INT16_MAX) > 2 * INT16_MAX || (uint32_t)(to_v + INT8_MAX) > 2 * INT8_MAX) {
         hold(s, i, &to, &to_v, out);
     }

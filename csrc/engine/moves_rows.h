@@ -73,7 +73,7 @@ bool qfw_move_short_biases(qfw_step_rows *s, const int32_t *sums, qfw_slope k, i
 /* Then scales may change. */
 void qfw_end_rows(qfw_step_rows *s);
 
-/* ---- of the two files alone ---- */
+/* ---- of the files moves_*.c alone ---- */
 
 /* A coefficient of Sym(8): top over the scale `to`. */
 QFW_INLINE qfw_slope qfw_row_slope(float top, float to)

@@ -4,8 +4,6 @@
 #include "engine/rescale.h"
 #include "engine/slopes.h"
 
-enum { FRAC = MOVED_FRAC };
-
 /* ---- weights ---- */
 
 /* All rows of whole blocks: where they are, and what their slopes are made of. */
@@ -195,7 +193,7 @@ static QFW_COLD terms terms_by_state(const qfw_step_rows *s, const biases *b, in
 {
     const qfw_slope by_v = qfw_row_slope(qfw_by_state(s->v, s_v), b->s_w);
     const terms t = {qfw_bias_term(was, by_v, QFW_BIAS_FRAC),
-                     qfw_bias_term(was, b->slope_own, FRAC)};
+                     qfw_bias_term(was, b->slope_own, MOVED_FRAC)};
     return t;
 }
 
@@ -203,7 +201,7 @@ static QFW_COLD terms terms_by_state(const qfw_step_rows *s, const biases *b, in
 static QFW_COLD terms terms_by_error(const biases *b, int32_t g, float s_v)
 {
     const qfw_slope of_v = qfw_row_slope(b->of_state, s_v);
-    const terms t = {qfw_bias_term(g, b->slope, QFW_BIAS_FRAC), qfw_bias_term(g, of_v, FRAC)};
+    const terms t = {qfw_bias_term(g, b->slope, QFW_BIAS_FRAC), qfw_bias_term(g, of_v, MOVED_FRAC)};
     return t;
 }
 
@@ -222,7 +220,7 @@ QFW_INLINE terms add_error(const biases *b, bool fast, int32_t g, float s_v)
 {
     qfw_soft_upper q;
     if (fast && qfw_soft_find_upper(b->soft, qfw_soft_number_of(s_v), &q)) {
-        const uint32_t down = qfw_sub32(147 - FRAC, q.field);
+        const uint32_t down = qfw_sub32(147 - MOVED_FRAC, q.field);
         if (down <= 31) {
             const terms t = {(g * b->k.mu) >> b->k.down, (g * ((int32_t)q.mu * 32)) >> down};
             return t;
@@ -247,7 +245,7 @@ static void find_biases(const qfw_step_rows *s, bool wide, qfw_slope k, biases *
     b->slope = k;
     b->slope_own = s->v->own;
     const bool has_k = find_factor(k, QFW_BIAS_FRAC, &b->k);
-    const bool both = find_factor(b->slope_own, FRAC, &b->own) && has_k;
+    const bool both = find_factor(b->slope_own, MOVED_FRAC, &b->own) && has_k;
     b->fast = QFW_SOFT_FLOAT && !wide && both && qfw_bits_f32(b->of_state) != 0 &&
               s->state->scales == s->rows;
 }
@@ -301,7 +299,7 @@ QFW_INLINE int32_t move_biases(qfw_step_rows *s, const biases *b, ptrdiff_t i, p
         const uint32_t u = qfw_add32(w.a, qfw_mul32(place, w.b)),
                        u_v = qfw_add32(w_v.a, qfw_mul32(place, w_v.b));
         m[i] = qfw_bias_held(m[i] - loop_round(t.y, QFW_BIAS_FRAC, QFW_STOCHASTIC, u), &out);
-        if (hold_state(v + i, loop_round(t.y_v, FRAC, QFW_STOCHASTIC, u_v))) {
+        if (hold_state(v + i, loop_round(t.y_v, MOVED_FRAC, QFW_STOCHASTIC, u_v))) {
             qfw_flag_row(s, s->param->scales + at, 1);
         }
     }
